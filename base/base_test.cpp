@@ -1,0 +1,103 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/float16.h"
+#include "base/hash.h"
+#include "base/mapped_file.h"
+#include "base/thread_pool.h"
+
+namespace pop {
+namespace {
+
+TEST(Float16, EveryHalfSurvivesTheRoundTrip) {
+  for (uint32_t h = 0; h < 65536; ++h) {
+    const float f = f16_to_f32(uint16_t(h));
+    if (std::isnan(f)) {
+      EXPECT_TRUE(std::isnan(f16_to_f32(f32_to_f16(f))));
+    } else {
+      ASSERT_EQ(f32_to_f16(f), h);
+    }
+  }
+}
+
+TEST(Float16, RoundsToNearestEven) {  // hand-computed
+  EXPECT_EQ(f32_to_f16(1.0f + 0x1p-11f), 0x3c00);             // a tie goes to the even 1.0
+  EXPECT_EQ(f32_to_f16(1.0f + 0x1p-11f + 0x1p-20f), 0x3c01);  // just above it
+  EXPECT_EQ(f32_to_f16(65519.0f), 0x7bff);
+  EXPECT_EQ(f32_to_f16(65520.0f), 0x7c00);  // overflows to infinity
+  EXPECT_EQ(f32_to_f16(0x1p-25f), 0x0000);  // a tie between 0 and the least subnormal
+  EXPECT_EQ(f32_to_f16(0x1.8p-25f), 0x0001);
+  EXPECT_EQ(f32_to_bf16(1.0f + 0x1p-8f), 0x3f80);
+  EXPECT_EQ(f32_to_bf16(1.0f + 0x1.8p-8f), 0x3f81);
+  EXPECT_EQ(f16_to_f32(0x3555), 0.333251953125f);
+}
+
+TEST(Hash, KnownVectors) {  // XXH64 and SHA-256 of the empty input and of "abc", from their specifications
+  StreamHash h;
+  EXPECT_EQ(h.hex(), "ef46db3751d8e999");
+  h.update_bytes("abc", 3);
+  EXPECT_EQ(h.hex(), "44bc2cf5ad770999");
+  EXPECT_EQ(sha256_hex({}), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+TEST(ThreadPool, EveryPieceOnceForAnyCount) {
+  for (const int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (int pieces = 0; pieces < 200; ++pieces) {
+      std::vector<std::atomic<int>> hits(size_t(pieces) + 1);
+      std::atomic<bool> bad_thread{false};
+      pool.run(pieces, [&](int piece, int thread) {
+        hits[size_t(piece)].fetch_add(1);
+        if (thread < 0 || thread >= threads) bad_thread = true;
+      });
+      for (int p = 0; p < pieces; ++p) ASSERT_EQ(hits[size_t(p)].load(), 1);
+      EXPECT_EQ(hits[size_t(pieces)].load(), 0);
+      EXPECT_FALSE(bad_thread);
+    }
+  }
+  EXPECT_THROW(ThreadPool(0), Error);
+  EXPECT_THROW(ThreadPool(-3), Error);
+}
+
+TEST(AlignedBuffer, AlignedZeroedAndMovable) {
+  for (const size_t bytes : {size_t(1), size_t(4096), size_t(3) << 20}) {
+    AlignedBuffer buffer(bytes);
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+    for (size_t i = 0; i < bytes; i += 777) ASSERT_EQ(buffer.data()[i], 0);
+    uint8_t* const where = buffer.data();
+    AlignedBuffer moved = std::move(buffer);
+    EXPECT_EQ(moved.data(), where);
+    EXPECT_EQ(moved.size(), bytes);
+  }
+  EXPECT_THROW(AlignedBuffer(size_t(1) << 60), Error);
+}
+
+TEST(MappedFile, ErrorsNameTheFile) {
+  for (const char* path : {"/nonexistent/model.gguf", "/", "/dev/null"}) {
+    try {
+      MappedFile file(path);
+      FAIL() << path;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(path), std::string::npos);
+    }
+  }
+}
+
+TEST(Printable, EscapesWhatATerminalMustNotSee) {
+  EXPECT_EQ(printable("a\x1b[31m\xff\n"), "a\\x1b[31m\\xff\\x0a");
+  EXPECT_EQ(printable("h\xc3\xa9"), "h\xc3\xa9");
+  EXPECT_EQ(printable("abcdef", 3), "abc...");
+}
+
+TEST(Cpu, AtLeastOne) { EXPECT_GE(usable_cpus(), 1); }
+
+}  // namespace
+}  // namespace pop

@@ -1,0 +1,20 @@
+// What this machine can do: instruction sets, and how many CPUs this process may use.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace pop {
+
+struct CpuFeatures {  // each also needs the operating system to save the registers (XCR0)
+  bool avx2 = false, fma = false, f16c = false;
+  bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512vbmi = false;
+  bool avx512_vnni = false, avx512_bf16 = false;
+};
+
+CpuFeatures cpu_features();
+std::string cpu_model_name();  // "unknown" if the system does not say
+
+// CPUs in this process's affinity mask, bounded by the cgroup's CPU quota (rounded up), at least 1.
+int usable_cpus();
+
+}  // namespace pop

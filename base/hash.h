@@ -1,0 +1,30 @@
+// Hashes that name a result: XXH64 of logits, SHA-256 of files (both from libraries).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace pop {
+
+// XXH64 (seed 0) over bytes in the order given. Logits are hashed as little-endian float32, position after position.
+class StreamHash {
+ public:
+  StreamHash();
+  ~StreamHash();
+  StreamHash(StreamHash&&) noexcept;
+  StreamHash& operator=(StreamHash&&) noexcept;
+  void update(std::span<const float> values);
+  void update_bytes(const void* data, size_t bytes);
+  std::string hex() const;  // 16 hex digits
+  void reset();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+std::string sha256_hex(std::span<const uint8_t> bytes);
+
+}  // namespace pop
