@@ -1,0 +1,97 @@
+// The arithmetic: one table of functions per instruction set, chosen once at load (select.h) and passed by reference.
+//
+// Contract of every table (the scalar one is the specification; the others are compared with it by name):
+//  - A result never depends on how the work was cut: of each output element there is one order of additions, fixed by the
+//    shapes alone. Rows of x never influence each other. That is what makes thread counts, batches, prefill chunks and
+//    packed copies invisible in the bits ("Bits", HACKING.md).
+//  - Nothing is read from a matrix but the units or columns listed (for Columns also the headers of their blocks), rounded
+//    out to 64-byte lines.
+//  - Pointers need no alignment beyond their element type unless said; sizes may be any positive number the types allow.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/matrix.h"
+
+namespace pop {
+
+// Arithmetic of weight products. F32: weights widened, float32 sums; the reference. BF16: x rounded to bfloat16 first.
+// I16, I8: x in blocks of 32 with one float32 scale each, integer products inside a block, float32 sums over blocks.
+enum class ActType : uint8_t { F32, BF16, I16, I8 };
+
+// What stands before a site's matrices: n rows of x, prepared once by pack_acts for the given (type, layout).
+struct Acts {
+  ActType type = ActType::F32;
+  Layout layout = Layout::Rows;
+  int n = 0, cols = 0;
+  size_t stride = 0;  // bytes from row to row: acts_bytes(type, layout, cols)
+  const uint8_t* data = nullptr;
+  const uint8_t* row(int i) const { return data + size_t(i) * stride; }
+};
+
+enum class KvType : uint8_t { F32, F16, BF16 };
+
+// One key-value head of one sequence, all positions, one layer: K, V : [positions, head_dim] of `type`, contiguous.
+struct AttentionArgs {
+  const float* q = nullptr;  // [group, head_dim]: the query heads that share this key-value head, of one token
+  const void* k = nullptr;
+  const void* v = nullptr;
+  KvType type = KvType::F16;
+  int group = 1, head_dim = 0;
+  int first = 0, keys = 0;   // positions [first, keys) take part (first > 0: sliding window)
+  float scale = 1.f;         // of q.k before the softmax
+  float* out = nullptr;      // [group, head_dim]
+  float* scratch = nullptr;  // [group * (keys - first)], 64-byte aligned
+};
+
+enum class Norm : uint8_t { One, Two, Max };  // aggregation A of pop-method eq. (2): sum, Euclidean, maximum
+
+struct KernelTable {
+  const char* name;  // "scalar", "avx2", "avx512", ...
+
+  // --- activations
+  // The arithmetic really used for a matrix of `type` in `layout` when `asked` was asked for: types without a fast path use F32.
+  ActType (*effective)(ActType asked, DType type, Layout layout);
+  size_t (*acts_bytes)(ActType type, Layout layout, int cols);  // a multiple of 64
+  void (*pack_acts)(ActType type, Layout layout, const float* x, int cols, uint8_t* out);  // one row; out 64-byte aligned
+  // Columns skipped at a site whose matrix lies in Rows: sets the packed values outside `keep` to zero, block scales untouched.
+  void (*mask_acts)(ActType type, Layout layout, int cols, IndexList keep, uint8_t* acts);
+
+  // --- decode: y[r * ldy + row] = W[row, :] . x_r for the rows of units list[begin .. end), each r < x.n. W in Rows.
+  // Prefetches along the list. x.type must be effective(...).
+  void (*dot_units)(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
+  // --- decode: y[row] = sum over the columns list[begin .. end) of x[column] * W[row, column], rows [row0, row1), one row
+  // of x (row `r` of acts). W in Columns. Overwrites y[row0 .. row1). row0 and row1 are multiples of 64 or the end.
+  void (*axpy_columns)(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1, float* y);
+
+  // --- prefill: as dot_units, for many rows of x; its own arithmetic order (but the same for any x.n).
+  void (*gemm_units)(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
+  // --- prefill: y[r * ldy + row], rows [row0, row1), all columns in ascending order (skipped ones have x = 0).
+  void (*gemm_columns)(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy);
+
+  // --- the rest of a layer, float32
+  void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* out);  // mean of squares in float32, eps inside the root
+  void (*add)(const float* x, int n, float* y);                                         // y += x
+  // gate_up: [2 * f], pairs (gate, up) of a unit-2 matrix's output; h[i] = silu(gate_i) * up_i for channels list[begin .. end).
+  void (*silu_mul)(const float* gate_up, IndexList list, int begin, int end, float* h);
+  // Rotates pairs of one head. interleaved: pairs (2i, 2i+1), else (i, i + dim/2). cos_sin: [dim] as cos_0, sin_0, cos_1, ...
+  void (*rope)(float* head, int dim, bool interleaved, const float* cos_sin);
+  void (*store_kv)(const float* x, int n, KvType type, void* out);
+  void (*attention)(const AttentionArgs& args);
+
+  // --- logits
+  int (*argmax)(const float* x, int n);                // ties to the lowest index; NaN never wins
+  double (*log_sum_exp)(const float* x, int n);        // natural logarithm, sum in float64
+  bool (*all_finite)(const float* x, int n);
+
+  // --- pruning
+  // sums[i] += x[t][i]^2 for t ascending, float64: x : [n, width], row stride ldx.
+  void (*add_squares)(const float* x, int n, size_t ldx, int width, double* sums);
+  // gate-up metric: out[u] = A_k((|W[2u,k]| + |W[2u+1,k]|) * |x_k|) for units list[begin .. end) of a unit-2 matrix in Rows
+  // (of a unit-1 matrix: A_k(|W[u,k]| * |x_k|)).
+  void (*abs_scores)(const Matrix& w, const float* x, Norm norm, IndexList list, int begin, int end, float* out);
+  // out[j] = |h[list[j]]| * norm[list[j]], j in [0, list.count).
+  void (*channel_scores)(const float* h, const float* norm, IndexList list, float* out);
+};
+
+}  // namespace pop

@@ -1,0 +1,130 @@
+// What to skip: the interface between a forward pass and a pruning method.
+//
+// A Policy is made once per model and option set and shared; a PolicyState belongs to one sequence. Neither knows the model: they
+// get spans of floats and give back ascending index lists. The dense model is the policy that selects everything.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/kernels.h"
+#include "tensor/matrix.h"
+
+namespace pop {
+
+// The four places of a block where an input meets its matrices (pop-method section 8b), named by that input:
+//   Qkv     x after the attention norm [d]         q_proj, k_proj, v_proj
+//   O       attention output [heads * head_dim]    o_proj
+//   GateUp  x after the FFN norm [d]               gate_proj and up_proj, one unit-2 matrix of f channels
+//   Down    h = act(gate) * up [f]                 down_proj
+enum class Site : uint8_t { Qkv, O, GateUp, Down };
+constexpr int kSites = 4;
+const char* site_name(Site site);  // "qkv", "o", "gate_up", "down"
+
+// What of a site's matrices one token uses. Rows: output units (only at GateUp: FFN channels). Columns: input channels.
+struct Selection {
+  enum class Kind : uint8_t { Full, Rows, Columns } kind = Kind::Full;
+  IndexList list;  // ascending; valid until the next select() at this (layer, site) of this state
+  // Columns: true (POP) if unlisted inputs are 0 before x is prepared in blocks: a pruned channel has no h at all; false
+  // (pop+) if blocks are formed from the whole x and masked after.
+  bool zero_rest = false;
+};
+
+// The weights a policy may look at, per layer. Views; they outlive the policy.
+struct LayerWeights {
+  Matrix q, k, v, o;  // [q_dim, d], [kv_dim, d], [kv_dim, d], [d, q_dim]
+  Matrix gate_up;     // [2f, d], unit 2
+  Matrix down;        // [d, f]
+};
+
+struct PolicyContext {
+  std::span<const LayerWeights> layers;
+  int d = 0, f = 0, q_dim = 0, kv_dim = 0;
+  const KernelTable* kernels = nullptr;
+  ThreadPool* pool = nullptr;  // for the work at creation and in partition(); regions are never nested
+};
+
+enum class Metric : uint8_t { Down, GateUp };
+enum class RatioOf : uint8_t { Blocks, Active, Total };
+enum class RandomEvery : uint8_t { Sequence, Token };
+
+// Everything a user may say about pruning (docs/cli.md). A method refuses options that do not apply to it.
+struct PruneOptions {
+  std::string method = "dense";
+  std::optional<double> ratio;         // r, share of the blocks' weights; default 0.2 for methods that prune
+  std::optional<double> ffn_sparsity;  // p, share of the FFN channels; excludes ratio
+  RatioOf ratio_of = RatioOf::Blocks;
+  uint64_t total_weights = 0;          // all weights of the model, for RatioOf::Total; set by the engine
+  std::optional<double> gamma;         // candidate width, [0, 2]
+  std::optional<Metric> metric, decode_metric;
+  std::optional<Norm> norm;
+  bool prefill_pruned = false;
+  std::string match;                   // pop+: planned bytes of this method at `ratio`
+  uint64_t seed = 1;                   // `random`
+  RandomEvery random_every = RandomEvery::Sequence;
+};
+
+// What the options came to; printed with every result.
+struct PrunePlan {
+  std::string method;
+  double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level: pop+'s v
+  std::string metric, decode_metric, norm, prefill;          // empty where it does not apply
+};
+
+// Coarse partition of one FFN; sorted ascending.
+struct Partition {
+  std::vector<int32_t> retained, candidate, pruned;
+  std::vector<float> scores;  // [f], prefill importance
+};
+
+class PolicyState {
+ public:
+  virtual ~PolicyState() = default;
+
+  // Prefill: the inputs of n consecutive prompt tokens at a site, x : [n, width] with row stride ldx; first_pos is the first
+  // one's position. Called at every site, layers ascending within a chunk, chunks ascending.
+  virtual void observe(Site site, int layer, const float* x, int n, size_t ldx, int first_pos) = 0;
+
+  // --prefill pruned: what this chunk computes at GateUp (Rows) and Down (the same channels); called after observe. Full by default.
+  virtual Selection select_prefill(Site, int /*layer*/) { return {}; }
+
+  // Prefill has ended, decode begins: fixes partitions and thresholds from what was observed so far. May be called again
+  // after more prefill. Throws Error if nothing was observed.
+  virtual void partition() = 0;
+
+  // Decode: what one token uses at a site, given its input x : [width]. Depends on x and on partition() alone, never on
+  // other tokens decoded in between.
+  virtual Selection select(Site site, int layer, std::span<const float> x) = 0;
+
+  // Channels that any token of this sequence may use at a site (R and C), for packing; Full if that is everything.
+  virtual Selection reachable(Site, int /*layer*/) const { return {}; }
+
+  // For --dump-partition and `score`: null if the method has none.
+  virtual const Partition* ffn_partition(int /*layer*/) const { return nullptr; }
+  struct SiteThreshold {
+    double level = 0;
+    float tau = 0;
+    uint64_t counted = 0;
+  };
+  virtual std::optional<SiteThreshold> threshold(Site, int /*layer*/) const { return std::nullopt; }
+
+  // An equal state that goes its own way (a cached prefix, several answers to one prompt).
+  virtual std::unique_ptr<PolicyState> clone() const = 0;
+
+  // How many select() calls chose from a list (ratio 0 must go through the same path: a test reads this).
+  uint64_t selections = 0;
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual const PrunePlan& plan() const = 0;
+  virtual bool prunes() const { return true; }  // false: dense, the forward pass asks nothing
+  virtual std::unique_ptr<PolicyState> begin() const = 0;
+};
+
+}  // namespace pop
