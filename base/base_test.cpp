@@ -28,7 +28,7 @@ TEST(Float16, EveryHalfSurvivesTheRoundTrip) {
   }
 }
 
-TEST(Float16, RoundsToNearestEven) {  // hand-computed
+TEST(Float16, RoundsToNearestEven) {                          // hand-computed
   EXPECT_EQ(f32_to_f16(1.0f + 0x1p-11f), 0x3c00);             // a tie goes to the even 1.0
   EXPECT_EQ(f32_to_f16(1.0f + 0x1p-11f + 0x1p-20f), 0x3c01);  // just above it
   EXPECT_EQ(f32_to_f16(65519.0f), 0x7bff);

@@ -48,7 +48,7 @@ double cgroup_quota() {
     if (line.rfind("0::", 0) == 0) group = line.substr(3);
   double best = INFINITY;
   // A limit set on any ancestor holds too: walk up to the root of the hierarchy.
-  for (std::string path = group; ; path = path.substr(0, path.find_last_of('/'))) {
+  for (std::string path = group;; path = path.substr(0, path.find_last_of('/'))) {
     std::ifstream max("/sys/fs/cgroup" + path + "/cpu.max");
     std::string quota;
     double period = 0;

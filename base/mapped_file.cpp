@@ -21,7 +21,10 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (!ok || !S_ISREG(st.st_mode) || st.st_size == 0) {
     close(fd);
     fail("{}: expected a regular file with data, found {}", path,
-         !ok ? "an unreadable entry" : S_ISDIR(st.st_mode) ? "a folder" : S_ISREG(st.st_mode) ? "an empty file" : "a special file");
+         !ok                   ? "an unreadable entry"
+         : S_ISDIR(st.st_mode) ? "a folder"
+         : S_ISREG(st.st_mode) ? "an empty file"
+                               : "a special file");
   }
   void* p = mmap(nullptr, size_t(st.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
   const int error = errno;
