@@ -72,6 +72,8 @@ build() {
   if [[ -z ${CMAKE_CXX_COMPILER_LAUNCHER:-} ]] && command -v ccache >/dev/null; then
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache
   fi
+  # Ninja's own default is two more jobs than CPUs: too many where memory is short.
+  export CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   say "Building ($preset)"
   log="$(mktemp)"
   cmake --preset "$preset" "${CMAKE_ARGS[@]}" >"$log" 2>&1 || {
