@@ -5,6 +5,7 @@
 #   A GoogleTest program registered test by test with CTest. The working directory of a test is the repository root.
 
 set_property(GLOBAL PROPERTY POP_OBJECT_LIBRARIES "")
+set_property(GLOBAL PROPERTY POP_LIBRARY_DEPENDENCIES "")
 
 function(pop_compile_options target)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
@@ -36,6 +37,7 @@ function(pop_module name)
     target_include_directories(pop_${name}_objects PUBLIC $<TARGET_PROPERTY:pop_${dep}_objects,INTERFACE_INCLUDE_DIRECTORIES>)
   endforeach()
   set_property(GLOBAL APPEND PROPERTY POP_OBJECT_LIBRARIES pop_${name}_objects)
+  set_property(GLOBAL APPEND PROPERTY POP_LIBRARY_DEPENDENCIES ${ARG_LIBS})
 endfunction()
 
 function(pop_test name)
