@@ -38,6 +38,7 @@ class GgufValue {
   std::optional<std::string_view> as_string() const;
   // The elements of an array, of any type, nested arrays included. One GgufValue each: for long arrays use the typed getters.
   std::vector<GgufValue> elements() const;
+  std::span<const uint8_t> bytes() const { return payload_; }  // as in the file, after the type
 
   std::string type_text() const;                // "U32", "String", "Array of 3 String"
   std::string text(size_t limit = 80) const;    // safe to print; arrays show their first elements and their count

@@ -1,0 +1,64 @@
+// Writes GGUF version 3 files: toy models of tests, bench shapes, conversion.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/gguf.h"
+#include "tensor/dtype.h"
+
+namespace pop {
+
+class GgufWriter {
+ public:
+  // alignment: of tensor data; a power of two from 8 to 65536. Written as general.alignment unless 32, the format's default.
+  explicit GgufWriter(uint32_t alignment = 32);
+
+  // Metadata, written in the order given. A key given twice, empty, or longer than the format allows throws Error.
+  void set_u32(std::string_view key, uint32_t value);
+  void set_i32(std::string_view key, int32_t value);
+  void set_u64(std::string_view key, uint64_t value);
+  void set_f32(std::string_view key, float value);
+  void set_bool(std::string_view key, bool value);
+  void set_string(std::string_view key, std::string_view value);
+  void set_strings(std::string_view key, std::span<const std::string> values);
+  void set_i32s(std::string_view key, std::span<const int32_t> values);
+  void set_f32s(std::string_view key, std::span<const float> values);
+  // Any other value, as the format spells it: `payload` as it follows the type in the file, not checked. A value of
+  // another file is copied by its bytes(): set_payload(key.name, key.value.type(), key.value.bytes()).
+  void set_payload(std::string_view key, GgufType type, std::span<const uint8_t> payload);
+
+  // shape: outermost first ([rows, cols]), 1 to 4 dimensions, none zero, the last a whole number of blocks; data: rows one
+  // after another. A name given twice or empty, or data of another size, throws Error.
+  void add_tensor(std::string_view name, DType type, const std::vector<int64_t>& shape, std::vector<uint8_t> data);
+  // The same without a copy: the caller keeps `data` alive until the last write.
+  void add_tensor_view(std::string_view name, DType type, const std::vector<int64_t>& shape,
+                       std::span<const uint8_t> data);
+  // values: [product of shape], stored as `type` by quantize_reference (F32, F16, BF16, Q8_0, Q4_0, Q4_1).
+  void add_tensor_f32(std::string_view name, DType type, const std::vector<int64_t>& shape, std::span<const float> values);
+
+  // Throws Error if the file cannot be written completely; then no file is left.
+  void write(const std::string& path) const;
+  std::vector<uint8_t> to_bytes() const;
+
+ private:
+  struct Tensor {
+    std::string name;
+    DType type;
+    std::vector<int64_t> shape;
+    std::vector<uint8_t> owned;      // empty for a view
+    std::span<const uint8_t> view;
+    std::span<const uint8_t> data() const { return owned.empty() ? view : std::span<const uint8_t>(owned); }
+  };
+  void add(Tensor tensor);
+  std::string header() const;
+
+  uint32_t alignment_;
+  std::vector<std::string> keys_;  // to refuse duplicates
+  std::string metadata_;           // encoded keys and values
+  std::vector<Tensor> tensors_;
+};
+
+}  // namespace pop
