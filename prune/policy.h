@@ -1,7 +1,8 @@
 // What to skip: the interface between a forward pass and a pruning method.
 //
-// A Policy is made once per model and option set and shared; a PolicyState belongs to one sequence. Neither knows the model: they
-// get spans of floats and give back ascending index lists. The dense model is the policy that selects everything.
+// A Policy is made once per model and option set and shared; it outlives its states. A PolicyState belongs to one
+// sequence. Neither knows the model: they get spans of floats and give back ascending index lists. The dense model is
+// the policy that selects everything.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -29,8 +30,8 @@ const char* site_name(Site site);  // "qkv", "o", "gate_up", "down"
 struct Selection {
   enum class Kind : uint8_t { Full, Rows, Columns } kind = Kind::Full;
   IndexList list;  // ascending; valid until the next select() at this (layer, site) of this state
-  // Columns: true (POP) if unlisted inputs are 0 before x is prepared in blocks: a pruned channel has no h at all; false
-  // (pop+) if blocks are formed from the whole x and masked after.
+  // Columns: true (POP) if unlisted inputs are 0 before x is prepared in blocks: a pruned channel has no h at all;
+  // false (pop+) if blocks are formed from the whole x and masked after.
   bool zero_rest = false;
 };
 
@@ -52,19 +53,22 @@ enum class Metric : uint8_t { Down, GateUp };
 enum class RatioOf : uint8_t { Blocks, Active, Total };
 enum class RandomEvery : uint8_t { Sequence, Token };
 
+const char* metric_name(Metric metric);  // "down", "gate-up"
+const char* norm_name(Norm norm);        // "1", "2", "max"
+
 // Everything a user may say about pruning (docs/cli.md). A method refuses options that do not apply to it.
 struct PruneOptions {
   std::string method = "dense";
   std::optional<double> ratio;         // r, share of the blocks' weights; default 0.2 for methods that prune
   std::optional<double> ffn_sparsity;  // p, share of the FFN channels; excludes ratio
   RatioOf ratio_of = RatioOf::Blocks;
-  uint64_t total_weights = 0;          // all weights of the model, for RatioOf::Total; set by the engine
-  std::optional<double> gamma;         // candidate width, [0, 2]
+  uint64_t total_weights = 0;   // all weights of the model, for RatioOf::Total; set by the engine
+  std::optional<double> gamma;  // candidate width, [0, 2]
   std::optional<Metric> metric, decode_metric;
   std::optional<Norm> norm;
   bool prefill_pruned = false;
-  std::string match;                   // pop+: planned bytes of this method at `ratio`
-  uint64_t seed = 1;                   // `random`
+  std::string match;  // pop+: level at which its planned bytes are those of this method at `ratio`
+  uint64_t seed = 1;  // `random`
   RandomEvery random_every = RandomEvery::Sequence;
 };
 
@@ -72,7 +76,8 @@ struct PruneOptions {
 struct PrunePlan {
   std::string method;
   double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level: pop+'s v
-  std::string metric, decode_metric, norm, prefill;          // empty where it does not apply
+  std::string metric, decode_metric, norm,
+      prefill;  // empty where it does not apply; norm "2, max": the two metrics differ
 };
 
 // Coarse partition of one FFN; sorted ascending.
@@ -85,20 +90,26 @@ class PolicyState {
  public:
   virtual ~PolicyState() = default;
 
-  // Prefill: the inputs of n consecutive prompt tokens at a site, x : [n, width] with row stride ldx; first_pos is the first
-  // one's position. Called at every site, layers ascending within a chunk, chunks ascending.
+  // Prefill: the inputs of n consecutive prompt tokens at a site, x : [n, width] with row stride ldx; first_pos is the
+  // first one's position. Called at every site, layers ascending within a chunk, chunks ascending. Runs a region of the
+  // pool itself: observe, select_prefill and partition are called from outside of one.
   virtual void observe(Site site, int layer, const float* x, int n, size_t ldx, int first_pos) = 0;
 
-  // --prefill pruned: what this chunk computes at GateUp (Rows) and Down (the same channels); called after observe. Full by default.
+  // --prefill pruned: what the prompt computes at GateUp (Rows) and Down (the same channels), from all that this
+  // layer's GateUp has observed: with it the prompt goes layer by layer, all of its chunks observed before. Full by
+  // default.
   virtual Selection select_prefill(Site, int /*layer*/) { return {}; }
 
-  // Prefill has ended, decode begins: fixes partitions and thresholds from what was observed so far. May be called again
-  // after more prefill. Throws Error if nothing was observed.
+  // Prefill has ended, decode begins: fixes partitions and thresholds from what was observed so far. May be called
+  // again after more prefill. Throws Error if the method needs the prompt and some layer observed nothing.
   virtual void partition() = 0;
 
-  // Decode: what one token uses at a site, given its input x : [width]. Depends on x and on partition() alone, never on
-  // other tokens decoded in between.
-  virtual Selection select(Site site, int layer, std::span<const float> x) = 0;
+  // Decode: what the token at `position` uses at a site, given its input x : [width]. Depends on x, position and
+  // partition() alone, never on other tokens decoded in between. In a layer, GateUp of a token comes before its Down
+  // and no other token's select() of this state stands between the two (what Down keeps may rest on the input of
+  // GateUp). x at Down needs to be defined on the channels that GateUp selected only. Runs on the calling thread alone
+  // and allocates nothing. Throws Error if partition() was not called.
+  virtual Selection select(Site site, int layer, std::span<const float> x, int position) = 0;
 
   // Channels that any token of this sequence may use at a site (R and C), for packing; Full if that is everything.
   virtual Selection reachable(Site, int /*layer*/) const { return {}; }

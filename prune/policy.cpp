@@ -1,0 +1,17 @@
+#include "prune/policy.h"
+
+namespace pop {
+
+const char* site_name(Site site) {
+  constexpr const char* kNames[kSites] = {"qkv", "o", "gate_up", "down"};
+  return kNames[static_cast<int>(site)];
+}
+
+const char* metric_name(Metric metric) { return metric == Metric::Down ? "down" : "gate-up"; }
+
+const char* norm_name(Norm norm) {
+  constexpr const char* kNames[] = {"1", "2", "max"};
+  return kNames[static_cast<int>(norm)];
+}
+
+}  // namespace pop
