@@ -1,0 +1,210 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "text/pre_tokenizer.h"
+
+#include <fmt/ranges.h>
+#include <pcre2.h>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/error.h"
+#include "text/utf8.h"
+
+namespace pop {
+namespace {
+
+// White space by its Unicode property, inside a class. Not \s: PCRE2 counts U+180E too, which is none since Unicode 6.3.
+#define POP_SPACE "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+// A run of white space leaves its last character to the word that follows it.
+#define POP_SPACES "[" POP_SPACE "]+(?![^" POP_SPACE "])|[" POP_SPACE "]+"
+#define POP_GPT2 \
+  "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" POP_SPACE "\\p{L}\\p{N}]+|" POP_SPACES
+// Llama-3 and Qwen2 differ in how many digits go together.
+#define POP_LLAMA3(digits)                                                                       \
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits " ?[^" POP_SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" \
+  "[" POP_SPACE "]*[\\r\\n]+|" POP_SPACES
+
+// Each pattern cuts every piece that the ones before it left: a match is a piece, and so is what lies between matches.
+struct Kind {
+  std::string_view name;
+  std::vector<std::string_view> patterns;
+  bool nfc, ignore_merges, adds_bos;
+};
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {
+      {"smollm", {"\\p{N}", POP_GPT2}, false, false, false},
+      {"gpt-2", {POP_GPT2}, false, false, false},
+      {"llama-bpe", {POP_LLAMA3("\\p{N}{1,3}|")}, false, true, true},
+      {"qwen2", {POP_LLAMA3("\\p{N}|")}, true, false, false},
+      {"default", {"[\\p{P}$+<=>^~|]+", POP_GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, false, false, false},
+  };
+  return all;
+}
+
+struct Alias {
+  std::string_view name, of;
+};
+constexpr Alias kAliases[] = {{"llama3", "llama-bpe"}, {"llama-v3", "llama-bpe"}, {"phi-2", "gpt-2"}};
+
+const Kind& kind_of(std::string_view name) {
+  std::string_view wanted = name;
+  for (const Alias& alias : kAliases)
+    if (alias.name == name) wanted = alias.of;
+  for (const Kind& kind : kinds())
+    if (kind.name == wanted) return kind;
+  fail("tokenizer.ggml.pre: expected one of {}, found \"{}\"", fmt::join(PreTokenizer::names(), ", "), printable(name));
+}
+
+struct CodeFree {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+};
+struct MatchFree {
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+};
+struct ContextFree {
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+};
+using Code = std::unique_ptr<pcre2_code, CodeFree>;
+
+Code compile(std::string_view pattern) {
+  int error = 0;
+  PCRE2_SIZE where = 0;
+  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP, &error,
+                          &where, nullptr));
+  if (!code) fail("pre-tokenizer pattern: PCRE2 error {} at {}", error, where);
+  // Where JIT is not to be had (no writable code pages), pcre2_match interprets: slower, the same matches.
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
+  return code;
+}
+
+// Cuts `span` by one pattern.
+void cut(const pcre2_code* code, pcre2_match_data* match, pcre2_match_context* context, std::string_view span,
+         std::vector<std::string_view>& out) {
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(span.data());
+  size_t from = 0;
+  while (from < span.size()) {
+    // The span is known to be UTF-8, and checking it again at each match would cost its square.
+    const int result = pcre2_match(code, subject, span.size(), from, PCRE2_NO_UTF_CHECK, match, context);
+    if (result == PCRE2_ERROR_NOMATCH) break;
+    if (result < 0) fail("pre-tokenizer: PCRE2 error {} at byte {} of a text of {} bytes", result, from, span.size());
+    const PCRE2_SIZE* at = pcre2_get_ovector_pointer(match);
+    if (at[0] > from) out.push_back(span.substr(from, at[0] - from));
+    out.push_back(span.substr(at[0], at[1] - at[0]));
+    from = at[1];
+  }
+  if (from < span.size()) out.push_back(span.substr(from));
+}
+
+// Calls valid(run) for each run of well-formed UTF-8 and invalid(byte) for each byte between them.
+template <class Valid, class Invalid>
+void each_run(std::string_view text, Valid valid, Invalid invalid) {
+  while (!text.empty()) {
+    const size_t length = utf8_valid_prefix(text);
+    if (length > 0) valid(text.substr(0, length));
+    text.remove_prefix(length);
+    if (text.empty()) break;
+    invalid(text.substr(0, 1));
+    text.remove_prefix(1);
+  }
+}
+
+// Form C of well-formed text. utf8proc decomposes and composes; the marks are put in order here because its own ordering
+// takes the square of the length of a run of marks.
+std::string form_c(std::string_view text) {
+  std::vector<utf8proc_int32_t> codes;
+  codes.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_char_length(text.substr(at));
+    utf8proc_int32_t parts[8];
+    const auto code = static_cast<utf8proc_int32_t>(utf8_decode(text.substr(at), length));
+    const auto count = utf8proc_decompose_char(code, parts, 8, static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE), nullptr);
+    if (count < 0 || count > 8) fail("NFC: {}", utf8proc_errmsg(count));
+    codes.insert(codes.end(), parts, parts + count);
+    at += length;
+  }
+  const auto order = [](utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; };
+  for (auto from = codes.begin(); from != codes.end();) {
+    const auto starter = [&](utf8proc_int32_t code) { return order(code) == 0; };
+    from = std::find_if_not(from, codes.end(), starter);
+    const auto to = std::find_if(from, codes.end(), starter);
+    std::stable_sort(from, to, [&](auto a, auto b) { return order(a) < order(b); });
+    from = to;
+  }
+  const auto count = utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
+                                              static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  if (count < 0) fail("NFC: {}", utf8proc_errmsg(count));
+  std::string out;
+  out.reserve(text.size());
+  for (utf8proc_ssize_t i = 0; i < count; ++i) utf8_append(out, static_cast<uint32_t>(codes[static_cast<size_t>(i)]));
+  return out;
+}
+
+}  // namespace
+
+struct PreTokenizer::Impl {
+  std::vector<Code> codes;
+  std::unique_ptr<pcre2_match_context, ContextFree> context;
+  bool nfc, ignore_merges, adds_bos;
+};
+
+PreTokenizer::PreTokenizer(std::string_view name) : impl_(std::make_unique<Impl>()) {
+  const Kind& kind = kind_of(name);
+  impl_->nfc = kind.nfc;
+  impl_->ignore_merges = kind.ignore_merges;
+  impl_->adds_bos = kind.adds_bos;
+  for (const std::string_view pattern : kind.patterns) impl_->codes.push_back(compile(pattern));
+  impl_->context.reset(pcre2_match_context_create(nullptr));
+  if (!impl_->context) throw std::bad_alloc();
+  // The patterns backtrack over one repeat at most, so matching is linear and needs no limit; the default ones (10 million
+  // steps) would make long runs of spaces an error.
+  pcre2_set_match_limit(impl_->context.get(), UINT32_MAX);
+  pcre2_set_depth_limit(impl_->context.get(), UINT32_MAX);
+}
+
+PreTokenizer::~PreTokenizer() = default;
+PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
+PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
+
+std::vector<std::string_view> PreTokenizer::names() {
+  std::vector<std::string_view> out;
+  for (const Kind& kind : kinds()) out.push_back(kind.name);
+  for (const Alias& alias : kAliases) out.push_back(alias.name);
+  return out;
+}
+
+bool PreTokenizer::normalises() const { return impl_->nfc; }
+bool PreTokenizer::ignore_merges() const { return impl_->ignore_merges; }
+bool PreTokenizer::adds_bos_by_default() const { return impl_->adds_bos; }
+
+std::string PreTokenizer::normalise(std::string_view text) const {
+  // Nothing below U+0300 (lead byte 0xCC) is changed by form C, and most text is.
+  const auto may_change = [](char byte) { return static_cast<uint8_t>(byte) >= 0xCC; };
+  if (!impl_->nfc || std::none_of(text.begin(), text.end(), may_change)) return std::string(text);
+  std::string out;
+  each_run(
+      text, [&](std::string_view run) { out += form_c(run); }, [&](std::string_view byte) { out += byte; });
+  return out;
+}
+
+std::vector<std::string_view> PreTokenizer::split(std::string_view text) const {
+  std::unique_ptr<pcre2_match_data, MatchFree> match(pcre2_match_data_create(1, nullptr));
+  if (!match) throw std::bad_alloc();
+  std::vector<std::string_view> pieces, spans, next;
+  each_run(
+      text,
+      [&](std::string_view run) {
+        spans.assign(1, run);
+        for (const Code& code : impl_->codes) {
+          next.clear();
+          for (const std::string_view span : spans) cut(code.get(), match.get(), impl_->context.get(), span, next);
+          spans.swap(next);
+        }
+        pieces.insert(pieces.end(), spans.begin(), spans.end());
+      },
+      [&](std::string_view byte) { pieces.push_back(byte); });
+  return pieces;
+}
+
+}  // namespace pop

@@ -1,0 +1,44 @@
+// Pre-tokenizers: how text is cut into the pieces that BPE never merges across, by the name in tokenizer.ggml.pre.
+//
+// Source of the patterns: the pre_tokenizer section of the tokenizer.json published with each model (Hugging Face), except
+// `default`, which no tokenizer.json has: it is what GGUF readers use when a file names no other (docs/formats.md).
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pop {
+
+class PreTokenizer {
+ public:
+  // smollm, gpt-2, llama-bpe, qwen2, default, or an alias of one (llama3, llama-v3, phi-2). Any other name is an error.
+  explicit PreTokenizer(std::string_view name);
+  ~PreTokenizer();
+  PreTokenizer(PreTokenizer&&) noexcept;
+  PreTokenizer& operator=(PreTokenizer&&) noexcept;
+
+  // The names the constructor takes, aliases last.
+  static std::vector<std::string_view> names();
+
+  // Unicode form C, which qwen2's tokenizer.json asks for; the others return the text as it is. Each run of well-formed
+  // UTF-8 is normalised by itself, bytes that are not UTF-8 are kept. Cost: linear but for sorting runs of marks.
+  std::string normalise(std::string_view text) const;
+  bool normalises() const;
+
+  // True if a piece that is a token as a whole is that token whatever the merges say (tokenizer.json "ignore_merges").
+  bool ignore_merges() const;
+
+  // What a model of this kind does about BOS when the file does not say (Llama-3's tokenizer.json adds it, no other does).
+  bool adds_bos_by_default() const;
+
+  // The pieces of `text` in order, views into it; together they are all of it. Each byte that is not part of well-formed
+  // UTF-8 is a piece of its own, and what stands between such bytes is cut as if it stood alone. Thread-safe.
+  std::vector<std::string_view> split(std::string_view text) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pop
