@@ -7,16 +7,12 @@
 
 #include "base/error.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace pop {
 namespace {
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
-  _mm_pause();
+  __builtin_ia32_pause();
 #endif
 }
 

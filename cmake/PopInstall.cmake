@@ -51,6 +51,7 @@ configure_file(cmake/pop.pc.in ${CMAKE_BINARY_DIR}/generated/pop.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/generated/pop.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 if(TARGET pop)
+  set_target_properties(pop PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})  # build/pop, as the documents say
   install(TARGETS pop RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   # Made of the program's own --help, so it cannot go stale.
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
