@@ -36,8 +36,9 @@ class GgufValue {
   std::optional<double> as_f64() const;  // F32 and F64
   std::optional<bool> as_bool() const;
   std::optional<std::string_view> as_string() const;
-  // The elements of an array, of any type, nested arrays included. One GgufValue each: for long arrays use the typed getters.
-  std::vector<GgufValue> elements() const;
+  // The first `limit` elements of an array, of any type, nested arrays included. One GgufValue each: for long arrays use
+  // the typed getters of GgufFile.
+  std::vector<GgufValue> elements(uint64_t limit = UINT64_MAX) const;
   std::span<const uint8_t> bytes() const { return payload_; }  // as in the file, after the type
 
   std::string type_text() const;                // "U32", "String", "Array of 3 String"
