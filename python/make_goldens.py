@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Makes the golden logits of tests/goldens with Hugging Face transformers (float32, CPU), from the weights in GGUF files.
+
+Needs torch, transformers, tokenizers, gguf, numpy (python/requirements-goldens.txt). Nothing of this project is imported but
+the file writers beside this file, so the goldens know nothing of the engine.
+
+  python/make_goldens.py                       the tiny models (written too) and the default model
+  python/make_goldens.py --only tiny-yarn      one of them
+"""
+
+import argparse
+import hashlib
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+import golden_file
+import tiny_models
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDENS = ROOT / "tests" / "goldens"
+DEFAULT = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+POSITIONS, GREEDY, TOP, SAMPLED = 64, 64, 8, 256
+
+PROMPTS = {
+    "english": "The lighthouse keeper climbed the winding stairs every evening, carrying a small brass lamp and a book of old "
+               "letters. From the top he could see the whole bay: the fishing boats coming home, the first lights of the town, "
+               "and beyond them the long dark line of the sea, where the storm was already gathering. He lit the great lamp,",
+    "code": "def merge_sorted(a, b):\n    \"\"\"Merge two sorted lists into one sorted list.\"\"\"\n    result = []\n    i = j = 0\n"
+            "    while i < len(a) and j < len(b):\n        if a[i] <= b[j]:\n            result.append(a[i])\n            i += 1\n"
+            "        else:\n            result.append(b[j])\n",
+    "non-latin": "東京は日本の首都であり、世界最大の都市の一つです。Москва является столицей России. Η Αθήνα είναι η πρωτεύουσα της Ελλάδας.",
+}
+
+
+def weights(reader):
+    return {t.name: np.array(gguf.quants.dequantize(t.data, t.tensor_type), dtype=np.float32) for t in reader.tensors}
+
+
+def split_halves(w, heads):
+    """GGUF files keep the rows of W_q and W_k of a head so that rotated pairs are neighbours (2i, 2i + 1); transformers pairs
+    row i with row i + half. Brings the rows into that order."""
+    rows = w.shape[0] // heads
+    return w.reshape(heads, rows // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
+
+
+def config_of(reader, rope):
+    """`rope`: the scaling in transformers' words; the GGUF file says the same in its own."""
+    meta = {k: f.contents() for k, f in reader.fields.items() if k.startswith("llama.")}
+    names = {t.name for t in reader.tensors}
+    width, heads = meta["llama.embedding_length"], meta["llama.attention.head_count"]
+    return transformers.LlamaConfig(
+        vocab_size=meta["llama.vocab_size"], hidden_size=width, intermediate_size=meta["llama.feed_forward_length"],
+        num_hidden_layers=meta["llama.block_count"], num_attention_heads=heads,
+        num_key_value_heads=meta["llama.attention.head_count_kv"],
+        head_dim=meta.get("llama.attention.key_length", width // heads), rms_norm_eps=meta["llama.attention.layer_norm_rms_epsilon"],
+        max_position_embeddings=meta["llama.context_length"], tie_word_embeddings="output.weight" not in names,
+        rope_parameters=dict(rope or {"rope_type": "default"}, rope_theta=meta["llama.rope.freq_base"]),
+        attn_implementation="eager", bos_token_id=None, eos_token_id=None)
+
+
+def model_of(path, rope=None):
+    reader = gguf.GGUFReader(path)
+    config = config_of(reader, rope)
+    w = weights(reader)
+    state = {"model.embed_tokens.weight": w["token_embd.weight"], "model.norm.weight": w["output_norm.weight"],
+             "lm_head.weight": w.get("output.weight", w["token_embd.weight"])}
+    for i in range(config.num_hidden_layers):
+        here, there = f"blk.{i}.", f"model.layers.{i}."
+        state[there + "input_layernorm.weight"] = w[here + "attn_norm.weight"]
+        state[there + "post_attention_layernorm.weight"] = w[here + "ffn_norm.weight"]
+        state[there + "self_attn.q_proj.weight"] = split_halves(w[here + "attn_q.weight"], config.num_attention_heads)
+        state[there + "self_attn.k_proj.weight"] = split_halves(w[here + "attn_k.weight"], config.num_key_value_heads)
+        state[there + "self_attn.v_proj.weight"] = w[here + "attn_v.weight"]
+        state[there + "self_attn.o_proj.weight"] = w[here + "attn_output.weight"]
+        for name in ("gate", "up", "down"):
+            state[there + f"mlp.{name}_proj.weight"] = w[here + f"ffn_{name}.weight"]
+    model = transformers.LlamaForCausalLM(config).to(torch.float32).eval()
+    model.load_state_dict({k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in state.items()}, strict=True)
+    return model
+
+
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0].numpy()
+
+
+def greedy(model, ids):
+    """GREEDY further ids, the highest logit each time (the lowest id of equals), and by how much it led."""
+    found, lead, past = [], [], None
+    step = list(ids)
+    for _ in range(GREEDY):
+        with torch.no_grad():
+            out = model(torch.tensor([step]), past_key_values=past, use_cache=True)
+        past, last = out.past_key_values, out.logits[0, -1].numpy()
+        best = int(last.argmax())
+        second = np.partition(last, -2)[-2]
+        found.append(best)
+        lead.append(last[best] - second)
+        step = [best]
+    return found, lead
+
+
+def golden(name, path, model, prompts):
+    vocab = model.config.vocab_size
+    every = vocab <= 2 * SAMPLED
+    sample = np.arange(vocab) if every else np.sort(np.random.default_rng(0).choice(vocab, SAMPLED, replace=False))
+    arrays = {"sample": ("i32", sample)}
+    for prompt, ids in prompts.items():
+        logits = logits_of(model, ids)
+        top = np.argsort(-logits, axis=1, kind="stable")[:, :TOP]
+        peak = logits.max(axis=1, keepdims=True).astype(np.float64)
+        lse = np.log(np.exp(logits - peak).sum(axis=1)) + peak[:, 0]
+        following, lead = greedy(model, ids)
+        arrays |= {f"{prompt}/ids": ("i32", ids), f"{prompt}/sampled": ("f32", logits[:, sample]),
+                   f"{prompt}/top_ids": ("i32", top), f"{prompt}/top": ("f32", np.take_along_axis(logits, top, axis=1)),
+                   f"{prompt}/logsumexp": ("f32", lse), f"{prompt}/greedy": ("i32", following),
+                   f"{prompt}/greedy_lead": ("f32", lead)}
+        print(f"{name} {prompt}: largest logit {logits.max():.3f}, least lead {min(lead):.2e}", file=sys.stderr)
+    about = {"model": path.name, "model_sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "prompts": list(prompts),
+             "made_with": {"transformers": transformers.__version__, "torch": torch.__version__, "numpy": np.__version__}}
+    golden_file.write(GOLDENS / name, about, arrays)
+
+
+def tiny(name):
+    spec, path = tiny_models.MODELS[name], GOLDENS / f"{name}.gguf"
+    divisors = None
+    if (spec["rope"] or {}).get("rope_type") == "llama3":
+        tiny_models.write(path, spec)                 # once without, to have the configuration
+        config = config_of(gguf.GGUFReader(path), spec["rope"])
+        scaled = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))[0].numpy()
+        pair = np.arange(0, spec["head_width"], 2) / spec["head_width"]
+        divisors = spec["theta"] ** -pair / scaled
+    tiny_models.write(path, spec, divisors)
+    rng = np.random.default_rng(100 + spec["seed"])
+    prompts = {"random": rng.integers(0, len(tiny_models.TOKENS), POSITIONS).tolist(),
+               "text": list(PROMPTS["english"].encode()[:POSITIONS])}
+    golden(name, path, model_of(path, spec["rope"]), prompts)
+
+
+def default():
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    fields = gguf.GGUFReader(DEFAULT).fields
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    merges = [tuple(m.split(" ")) for m in fields["tokenizer.ggml.merges"].contents()]
+    bpe = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                                 pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    bpe.decoder = decoders.ByteLevel()
+    prompts = {name: bpe.encode(text).ids[:POSITIONS] for name, text in PROMPTS.items()}
+    for name, ids in prompts.items():
+        assert len(ids) == POSITIONS, f"{name}: expected {POSITIONS} tokens, found {len(ids)}"
+    model = model_of(DEFAULT)
+    golden("smollm2-135m-q4_1", DEFAULT, model, prompts)
+    for name, ids in prompts.items():
+        print(f"{name}: ... {bpe.decode(greedy(model, ids)[0])!r}", file=sys.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [*tiny_models.MODELS, "default"]
+    parser.add_argument("--only", choices=names, action="append")
+    GOLDENS.mkdir(parents=True, exist_ok=True)
+    for name in parser.parse_args().only or names:
+        default() if name == "default" else tiny(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Tiny seeded Llama models as GGUF files, so that tests have models of every odd shape without a download.
+
+The weights are random but of a size that makes every part matter: activations stay near 1, and attention is not flat.
+"""
+
+import gguf
+import numpy as np
+
+BASE = dict(width=64, inner=100, layers=2, heads=4, kv_heads=2, head_width=16, tied=True, theta=10000.0, epsilon=1e-5, rope=None,
+            quantized=False)
+
+MODELS = {
+    "tiny-tied": dict(BASE, seed=1),
+    # six heads in two groups, positions divided by a factor, a head of its own, inner width a prime
+    "tiny-linear": dict(BASE, seed=2, width=96, inner=101, heads=6, kv_heads=2, tied=False,
+                        rope=dict(rope_type="linear", factor=4.0)),
+    # the head is wider than width / heads, all query heads share one key head; divisors of the angles in a tensor (Llama 3)
+    "tiny-llama3": dict(BASE, seed=3, kv_heads=1, head_width=24, theta=500000.0,
+                        rope=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                  original_max_position_embeddings=256)),
+    # no grouping; 64 positions are four times what the model was "trained" on
+    "tiny-yarn": dict(BASE, seed=4, width=96, inner=70, heads=3, kv_heads=3, head_width=32, tied=False,
+                      rope=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)),
+    # the default model's types: Q4_1 blocks, a Q8_0 embedding shared with the head
+    "tiny-q4_1": dict(BASE, seed=5, inner=160, layers=3, quantized=True),
+}
+
+
+def byte_tokens():
+    """The 256 byte tokens of byte-level BPE as printable characters, ordered by byte."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = iter(range(256, 512))
+    return [chr(b if b in shown else next(hidden)) for b in range(256)]
+
+
+TOKENS = byte_tokens() + ["<s>", "</s>", "<unk>"]
+
+
+def write(path, spec, rope_divisors=None):
+    """Writes one model. `rope_divisors` [head_width / 2]: what Llama 3 scaling divides each pair's angle by."""
+    rng = np.random.default_rng(spec["seed"])
+    w = gguf.GGUFWriter(path, "llama")
+    w.add_name(path.stem)
+    w.add_block_count(spec["layers"])
+    w.add_context_length(512)
+    w.add_embedding_length(spec["width"])
+    w.add_feed_forward_length(spec["inner"])
+    w.add_head_count(spec["heads"])
+    w.add_head_count_kv(spec["kv_heads"])
+    w.add_layer_norm_rms_eps(spec["epsilon"])
+    w.add_rope_freq_base(spec["theta"])
+    w.add_rope_dimension_count(spec["head_width"])
+    if spec["head_width"] * spec["heads"] != spec["width"]:
+        w.add_key_length(spec["head_width"])
+        w.add_value_length(spec["head_width"])
+    w.add_vocab_size(len(TOKENS))
+    rope = spec["rope"] or {}
+    if rope.get("rope_type") == "linear":
+        w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        w.add_rope_scaling_factor(rope["factor"])
+    elif rope.get("rope_type") == "yarn":
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(rope["factor"])
+        w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("gpt-2")
+    w.add_token_list(TOKENS)
+    w.add_token_types([gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL] * 3)
+    w.add_token_merges([])
+    w.add_bos_token_id(256)
+    w.add_eos_token_id(257)
+    w.add_unk_token_id(258)
+    w.add_add_bos_token(False)
+
+    def matrix(name, rows, columns, gain=1.0, kind=gguf.GGMLQuantizationType.Q4_1):
+        values = rng.normal(0, gain / np.sqrt(columns), (rows, columns)).astype(np.float32)
+        if spec["quantized"]:
+            w.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+        else:
+            w.add_tensor(name, values)
+
+    def norm(name):
+        w.add_tensor(name, rng.normal(1, 0.3, spec["width"]).astype(np.float32))
+
+    width, inner = spec["width"], spec["inner"]
+    q, kv = spec["heads"] * spec["head_width"], spec["kv_heads"] * spec["head_width"]
+    matrix("token_embd.weight", len(TOKENS), width, gain=np.sqrt(width), kind=gguf.GGMLQuantizationType.Q8_0)
+    for i in range(spec["layers"]):
+        norm(f"blk.{i}.attn_norm.weight")
+        matrix(f"blk.{i}.attn_q.weight", q, width, gain=1.5)
+        matrix(f"blk.{i}.attn_k.weight", kv, width, gain=1.5)
+        matrix(f"blk.{i}.attn_v.weight", kv, width)
+        matrix(f"blk.{i}.attn_output.weight", width, q)
+        norm(f"blk.{i}.ffn_norm.weight")
+        matrix(f"blk.{i}.ffn_gate.weight", inner, width, gain=1.5)
+        matrix(f"blk.{i}.ffn_up.weight", inner, width)
+        matrix(f"blk.{i}.ffn_down.weight", width, inner, gain=2)
+    norm("output_norm.weight")
+    if not spec["tied"]:
+        matrix("output.weight", len(TOKENS), width, gain=2)
+    if rope_divisors is not None:
+        w.add_tensor("rope_freqs.weight", np.asarray(rope_divisors, dtype=np.float32))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
