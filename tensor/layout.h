@@ -1,5 +1,18 @@
 // The bytes of a loaded matrix: the only place that knows where a value lies. Re-lays a file's rows at load, gives values
 // back one row or column at a time (reference speed), copies a selection of units (packing), counts the bytes a selection reads.
+//
+// Fast types: F32, F16, BF16, Q8_0, Q4_0, Q4_1. Other types lie in Rows only, each row as in the file.
+//
+// Rows, fast block types: a row is [codes][f16 scale per block][f16 min per block, Q4_1 only], without padding. Codes stand
+// "lane = block": blocks are taken in chunks of n = 8 and, at the end of a row, 4, 2, 1 (binary digits of what is left), so
+// that a vector of 32-bit lanes holds 4 elements of each block of a chunk and the sums of n blocks need no shuffles.
+//   8-bit: element 4s + j of block b of the chunk is byte s * 4n + 4b + j of the chunk's 32n bytes, s in [0, 8).
+//   4-bit: element 4s + j of block b is a nibble of byte (s % 4) * 4n + 4b + j of the chunk's 16n bytes: low for s < 4.
+// Columns: R = rows rounded up to 64 (zeros), so that kernels have no row tails. Block types: per block of 32 columns
+//   [f16 scale per row, R][f16 min per row, R, Q4_1 only][32 columns]; a column is R bytes (8-bit) or R / 2 (4-bit: of rows
+//   64t .. 64t+63, byte 32t + i holds row 64t + i in the low and row 64t + 32 + i in the high nibble). Plain types: a column
+//   is R elements, no header.
+// Q8_0 codes are two's complement; Q4_0 codes count from 0 (value = scale * (code - 8)).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +24,18 @@
 
 namespace pop {
 
-constexpr int kLine = 64;  // bytes are counted in cache lines
+constexpr int kLine = 64;        // bytes are counted in cache lines
+constexpr int kRowTile = 64;     // Columns: rows are padded to a multiple of this
+constexpr int kBlockElems = 32;  // elements per block of the fast block types
+
+bool is_fast_block(DType type);  // Q8_0, Q4_0, Q4_1
+bool is_plain(DType type);       // F32, F16, BF16
+
+// Where block `block` of `blocks` stands in "lane = block" order: its chunk holds n blocks from `first` on.
+struct BlockPlace {
+  int first, n;
+};
+BlockPlace block_place(int block, int blocks);
 
 // Can `type` lie in Columns? (Rows: every type.) Types that cannot stay in Rows; methods that skip columns then read all of them.
 bool has_columns_layout(DType type);
@@ -39,10 +63,10 @@ struct PackedTables {
 };
 Matrix pack(const Matrix& w, IndexList keep, AlignedBuffer& memory, PackedTables& tables);
 
-// Bytes a lone decode reads from w for this list: the union of the 64-byte lines of its units or columns and headers.
+// Bytes (w.data 64-byte aligned) a lone decode reads from w for this list: the union of the 64-byte lines of its units or columns and headers.
 size_t bytes_read(const Matrix& w, IndexList list);
 
-// Byte ranges [begin, end) from w.data, in whole lines, that such a read leaves untouched (for the sanitizer test).
+// Byte ranges [begin, end) from w.data (64-byte aligned), in whole lines, that such a read leaves untouched (for the sanitizer test).
 std::vector<std::pair<size_t, size_t>> unread_ranges(const Matrix& w, IndexList list);
 
 }  // namespace pop

@@ -26,6 +26,7 @@ struct Matrix {
   // indices stay those of the whole matrix, these tables say where they begin (bytes from data).
   const uint64_t* offset = nullptr;         // Rows: [rows / unit]; Columns: [cols]; meaningful only for what is held
   const uint64_t* header_offset = nullptr;  // Columns, block types: [cols / block]
+  size_t packed_bytes = 0;                  // of the packed copy
 };
 
 // A list of unit or column indices, ascending. index == nullptr: 0 .. count-1 (everything, read in order).
