@@ -12,6 +12,8 @@ namespace pop {
 namespace {
 
 constexpr size_t kMaxKeyBytes = 65535;
+constexpr uint32_t kDefaultAlignment = 32;
+constexpr std::string_view kAlignmentKey = "general.alignment";
 
 template <class T>
 void append(std::string& out, T value) {  // little-endian, as every machine this is built for (tensor/dequant.cpp checks)
@@ -47,13 +49,13 @@ GgufWriter::GgufWriter(uint32_t alignment) : alignment_(alignment) {
   if (alignment < 8 || alignment > 65536 || (alignment & (alignment - 1)) != 0) {
     fail("GGUF alignment: expected a power of two from 8 to 65536, found {}", alignment);
   }
-  if (alignment != 32) set_u32("general.alignment", alignment);
 }
 
 void GgufWriter::set_payload(std::string_view key, GgufType type, std::span<const uint8_t> payload) {
   if (key.empty() || key.size() > kMaxKeyBytes) {
     fail("GGUF key: expected 1 to {} bytes, found {}", kMaxKeyBytes, key.size());
   }
+  if (key == kAlignmentKey) fail("GGUF key '{}': set by the constructor of the writer", kAlignmentKey);
   if (std::find(keys_.begin(), keys_.end(), key) != keys_.end()) fail("GGUF key '{}': given twice", printable(key));
   keys_.emplace_back(key);
   append_text(metadata_, key);
@@ -136,8 +138,13 @@ std::string GgufWriter::header() const {
   std::string out = "GGUF";
   append<uint32_t>(out, 3);
   append<uint64_t>(out, tensors_.size());
-  append<uint64_t>(out, keys_.size());
+  append<uint64_t>(out, keys_.size() + (alignment_ != kDefaultAlignment ? 1 : 0));
   out += metadata_;
+  if (alignment_ != kDefaultAlignment) {
+    append_text(out, kAlignmentKey);
+    append(out, static_cast<uint32_t>(GgufType::U32));
+    append(out, alignment_);
+  }
   uint64_t offset = 0;
   for (const Tensor& t : tensors_) {
     append_text(out, t.name);

@@ -13,10 +13,12 @@ namespace pop {
 
 class GgufWriter {
  public:
-  // alignment: of tensor data; a power of two from 8 to 65536. Written as general.alignment unless 32, the format's default.
+  // alignment: of tensor data; a power of two from 8 to 65536. Written after the metadata, as
+  // general.alignment, unless it is 32, the format's default.
   explicit GgufWriter(uint32_t alignment = 32);
 
-  // Metadata, written in the order given. A key given twice, empty, or longer than the format allows throws Error.
+  // Metadata, written in the order given. A key given twice, empty, too long, or general.alignment
+  // throws Error.
   void set_u32(std::string_view key, uint32_t value);
   void set_i32(std::string_view key, int32_t value);
   void set_u64(std::string_view key, uint64_t value);
