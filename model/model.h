@@ -1,0 +1,57 @@
+// A loaded model: spec, weights re-laid for the kernels, the open file. Immutable and shared after load.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/thread_pool.h"
+#include "formats/gguf.h"
+#include "model/rope.h"
+#include "model/spec.h"
+#include "prune/policy.h"
+
+namespace pop {
+
+// --layout: Auto puts W_down in columns (its channels can be skipped) and all else in rows; the others force one kind where
+// the type allows it. The head stays in rows: it is always read whole.
+enum class LayoutChoice : uint8_t { Auto, Rows, Columns };
+
+struct LayerNorms {
+  std::vector<float> attention, ffn;  // [d]
+};
+
+struct Model {
+  explicit Model(const std::string& path) : file(path) {}
+
+  GgufFile file;
+  ModelSpec spec;
+  RopeTable rope;
+  float attention_scale = 1.f;  // of q.k before the softmax
+  std::vector<LayerWeights> layers;
+  std::vector<LayerNorms> norms;
+  std::vector<float> output_norm;  // [d]
+  RawTensor embedding;             // [vocab, d], rows read from the file's mapping
+  Matrix head;                     // [vocab, d], unit 1, Rows
+  std::vector<AlignedBuffer> memory;  // what the matrices point into
+
+  // Throws Error: file damaged, family or option not supported, tensor missing, misshapen or left over.
+  static std::unique_ptr<Model> load(const std::string& path, LayoutChoice layout, ThreadPool& pool);
+
+  void embed(int32_t token, float* out) const;  // out: [d]
+  uint64_t weight_bytes() const;                // of all re-laid matrices
+};
+
+// Calls visit(matrix) for q, k, v, o, gate_up, down of a layer.
+template <class Layer, class Visit>
+void for_each_matrix(Layer& layer, Visit&& visit) {
+  visit(layer.q);
+  visit(layer.k);
+  visit(layer.v);
+  visit(layer.o);
+  visit(layer.gate_up);
+  visit(layer.down);
+}
+
+}  // namespace pop

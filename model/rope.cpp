@@ -1,0 +1,46 @@
+#include "model/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace pop {
+
+RopeTable::RopeTable(const RopeSpec& spec) {
+  const int half = spec.dim / 2;
+  inverse_frequency_.resize(size_t(half));
+  for (int i = 0; i < half; ++i)
+    inverse_frequency_[size_t(i)] = 1.f / std::pow(spec.theta, float(2 * i) / float(spec.dim));
+  if (spec.scaling == RopeSpec::Scaling::Linear)
+    for (float& f : inverse_frequency_) f /= spec.factor;
+  if (spec.scaling == RopeSpec::Scaling::Yarn) {
+    // YaRN (arXiv 2309.00071, section 3.2): dimensions that turn often keep their frequency, those that turn less than
+    // beta_slow times over the original context are interpolated, a linear ramp lies between.
+    const double log_theta = std::log(double(spec.theta));
+    const auto dimension_of = [&](double rotations) {
+      return spec.dim * std::log(spec.original_context / (rotations * 2 * std::numbers::pi)) / (2 * log_theta);
+    };
+    const double low = std::max(std::floor(dimension_of(spec.beta_fast)), 0.0);
+    double high = std::min(std::ceil(dimension_of(spec.beta_slow)), double(spec.dim - 1));
+    if (high == low) high += 0.001;
+    for (int i = 0; i < half; ++i) {
+      const float ramp = std::clamp(float((i - low) / (high - low)), 0.f, 1.f);
+      float& f = inverse_frequency_[size_t(i)];
+      f = f / spec.factor * ramp + f * (1.f - ramp);
+    }
+    attention_factor_ = spec.attention_factor > 0 ? spec.attention_factor
+                        : spec.factor > 1.f       ? 0.1f * std::log(spec.factor) + 1.f
+                                                  : 1.f;
+  }
+  for (size_t i = 0; i < spec.frequency_divisors.size(); ++i) inverse_frequency_[i] /= spec.frequency_divisors[i];
+}
+
+void RopeTable::angles(int position, float* cos_sin) const {
+  for (size_t i = 0; i < inverse_frequency_.size(); ++i) {
+    const float angle = float(position) * inverse_frequency_[i];
+    cos_sin[2 * i] = std::cos(angle) * attention_factor_;
+    cos_sin[2 * i + 1] = std::sin(angle) * attention_factor_;
+  }
+}
+
+}  // namespace pop

@@ -1,0 +1,23 @@
+// Rotary position embedding: the angles, with the scaling kinds of the llama family.
+#pragma once
+#include <vector>
+
+#include "model/spec.h"
+
+namespace pop {
+
+class RopeTable {
+ public:
+  RopeTable() = default;
+  // Frequencies and their scaling in float32, as Hugging Face transformers computes them.
+  explicit RopeTable(const RopeSpec& spec);
+  int dim() const { return int(inverse_frequency_.size()) * 2; }
+  // cos_sin: [dim] = cos_0, sin_0, cos_1, sin_1, ... at this position, attention factor included.
+  void angles(int position, float* cos_sin) const;
+
+ private:
+  std::vector<float> inverse_frequency_;  // [dim / 2]
+  float attention_factor_ = 1.f;
+};
+
+}  // namespace pop

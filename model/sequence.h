@@ -1,0 +1,63 @@
+// What belongs to one sequence: keys and values, pruning state, packed weights, and what its decoded tokens read.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "model/kv_cache.h"
+#include "model/model.h"
+#include "prune/policy.h"
+#include "tensor/layout.h"
+
+namespace pop {
+
+// Sums over the decoded tokens of a sequence. Bytes are those a lone decode reads: counted from the lists and the layout.
+struct ReadCounts {
+  uint64_t tokens = 0;
+  uint64_t block_bytes = 0, head_bytes = 0;
+  uint64_t elements_used = 0;  // of the blocks' matrices, candidates' gate and up rows counted
+};
+
+// The reachable units of one layer's FFN, copied together in ascending order so that decode streams.
+struct PackedFfn {
+  Matrix gate_up, down;
+  AlignedBuffer gate_up_memory, down_memory;
+  PackedTables gate_up_tables, down_tables;
+};
+
+struct Sequence {
+  int id = 0;
+  int length = 0;     // positions in the cache
+  int decoded = 0;    // tokens that went through decode since the last partition
+  KvCache kv;
+  std::unique_ptr<PolicyState> policy;  // null: dense, nothing is asked
+  std::vector<PackedFfn> packed;        // [layers] or empty
+  ReadCounts reads;
+
+  // bytes_read(w, list), remembered while the list stays the one it was counted for (R and C of a partition do).
+  uint64_t cached_bytes(Site site, int layer, int matrix, const Matrix& w, IndexList list);
+  void forget_bytes() { counted_.clear(); }
+
+  const Matrix& gate_up(const Model& model, int layer) const {
+    return packed.empty() ? model.layers[size_t(layer)].gate_up : packed[size_t(layer)].gate_up;
+  }
+  const Matrix& down(const Model& model, int layer) const {
+    return packed.empty() ? model.layers[size_t(layer)].down : packed[size_t(layer)].down;
+  }
+
+ private:
+  struct Counted {
+    const Matrix* w = nullptr;
+    const int32_t* index = nullptr;
+    int count = -1;
+    uint64_t bytes = 0;
+  };
+  std::vector<Counted> counted_;  // [layers][sites][3]
+};
+
+// Copies the reachable FFN channels of every layer into the sequence (prune/policy.h, reachable()). Changes no bit of any
+// result. Does nothing where everything is reachable. Memory is kept for the next call.
+void pack_ffn(const Model& model, Sequence& sequence, ThreadPool& pool);
+
+}  // namespace pop
