@@ -21,7 +21,7 @@ import tempfile
 FORBIDDEN = {
     "prints": r"v?printf|puts|putchar|putc|perror|psignal|vdprintf|dprintf|v?fprintf|fputs|fputc|fwrite|stdout|stderr|"
               r"__v?f?printf_chk|syslog|_ZSt4cout|_ZSt4cerr|_ZSt4clog|_ZNSt8ios_base4InitC1Ev|"
-              r"_ZN3fmt\w*(?:v?print)\w*",
+              r"_ZN3fmt\d+v\d+?(?:5print|6vprint|7println)[EI]\w*",
     "ends the process": r"abort|_?exit|_Exit|quick_exit|__assert_fail|raise|kill|atexit|_ZSt9terminatev",
     "reads the environment": r"(?:secure_)?getenv|environ|__environ|setenv|putenv",
     "runs programs": r"system|popen|exec[vl]p?e?|fork|posix_spawnp?",
@@ -95,6 +95,9 @@ def self_test(compiler):
         (baseline, "void f(float* x) { for (int i = 0; i < 64; ++i) x[i] *= 2; }", ["-O3"], False),
         (imports, "#include <cstdio>\nvoid f() { std::puts(\"x\"); }", [], True),
         (imports, "#include <iostream>\nvoid f() { std::cout << 1; }", [], True),
+        (imports, "#include <fmt/core.h>\nvoid f(int x) { fmt::print(\"{}\", x); }", ["-O0"], True),
+        (imports, "#include <fmt/format.h>\nstd::string f(const char* x) { return fmt::format(\"{:?}\", x); }", ["-O0"],
+         False),
         (imports, "#include <cstdlib>\nvoid f() { std::abort(); }", [], True),
         (imports, "#include <cstdlib>\nconst char* f() { return std::getenv(\"HOME\"); }", [], True),
         (imports, "#include <string>\nstd::string f(int x) { return std::to_string(x); }", ["-O2"], False),
