@@ -1,0 +1,51 @@
+// The bytes of one prepared row of x, the same in every table.
+//   F32: [cols] floats in their own order.
+//   I8, I16 (cols a multiple of 32): [low byte codes][I16: high byte codes][scale][sum][scaled sum], each part padded with
+//   zeros to 64 bytes; the last three hold one 32-bit value per block. A block's value is scale * q, and
+//     I8:  q = low, |q| <= 127;   I16: q = 255 * high + low, |q| <= 32512, |high|, |low| <= 127,
+//   so that 16-bit accuracy is had from two passes of the 8-bit products, and neither byte is ever -128.
+//   sum = sum of q over the block, scaled sum = scale * sum. Codes stand in the order of the 8-bit codes of a row in the same
+//   layout (tensor/layout.h): "lane = block" in Rows, their own order in Columns.
+// Only names with internal linkage, because instruction-set specific sources include this file.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernels.h"
+
+namespace pop {
+namespace {
+
+constexpr int kHighStep = 255;
+constexpr float kMaxCode8 = 127.f, kMaxCode16 = 32512.f;
+// Blocks whose largest value is below this count as zero: the inverse of their scale would overflow.
+constexpr float kTinyBlock = 0x1p-100f;
+
+constexpr size_t pad_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+struct ActsView {
+  const int8_t* low = nullptr;
+  const int8_t* high = nullptr;  // null for I8
+  const float* scale = nullptr;
+  const int32_t* sum = nullptr;
+  const float* scaled_sum = nullptr;
+};
+
+constexpr size_t acts_planes(ActType type) { return type == ActType::I16 ? 2 : 1; }
+
+[[maybe_unused]] size_t acts_row_bytes(ActType type, int cols) {
+  if (type != ActType::I8 && type != ActType::I16) return pad_line(size_t(cols) * 4);
+  return acts_planes(type) * pad_line(size_t(cols)) + 3 * pad_line(size_t(cols) / 32 * 4);
+}
+
+[[maybe_unused]] ActsView acts_view(ActType type, int cols, const uint8_t* row) {
+  const size_t codes = pad_line(size_t(cols)), values = pad_line(size_t(cols) / 32 * 4);
+  const uint8_t* tail = row + acts_planes(type) * codes;
+  return {reinterpret_cast<const int8_t*>(row),
+          type == ActType::I16 ? reinterpret_cast<const int8_t*>(row + codes) : nullptr,
+          reinterpret_cast<const float*>(tail), reinterpret_cast<const int32_t*>(tail + values),
+          reinterpret_cast<const float*>(tail + 2 * values)};
+}
+
+}  // namespace
+}  // namespace pop

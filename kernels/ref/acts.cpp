@@ -1,0 +1,111 @@
+#include "kernels/acts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/ref/ref.h"
+#include "tensor/layout.h"
+
+namespace pop::ref {
+namespace {
+
+// Byte of element e of `block`, and the distance between a block's groups of four.
+struct CodeOrder {
+  size_t first, step;
+  size_t at(int e) const { return first + size_t(e / 4) * step + size_t(e % 4); }
+};
+
+CodeOrder code_order(Layout layout, int block, int blocks) {
+  if (layout == Layout::Columns) return {size_t(block) * 32, 4};
+  const BlockPlace place = block_place(block, blocks);
+  return {size_t(place.first) * 32 + 4 * size_t(block - place.first), 4 * size_t(place.n)};
+}
+
+struct MutableActs {
+  int8_t *low, *high;
+  float* scale;
+  int32_t* sum;
+  float* scaled_sum;
+};
+
+MutableActs mutable_acts(ActType type, int cols, uint8_t* row) {
+  const ActsView v = acts_view(type, cols, row);
+  return {const_cast<int8_t*>(v.low), const_cast<int8_t*>(v.high), const_cast<float*>(v.scale), const_cast<int32_t*>(v.sum),
+          const_cast<float*>(v.scaled_sum)};
+}
+
+void pack_block(const float* x, CodeOrder order, int block, const MutableActs& out) {
+  float largest = 0;
+  bool finite = true;
+  for (int e = 0; e < 32; ++e) {
+    finite = finite && std::isfinite(x[e]);
+    largest = std::max(largest, std::fabs(x[e]));
+  }
+  const float steps = out.high != nullptr ? kMaxCode16 : kMaxCode8;
+  const bool live = finite && largest >= kTinyBlock;
+  const float inverse = live ? steps / largest : 0.f;
+  int sum = 0;
+  for (int e = 0; e < 32; ++e) {
+    const float q = live ? std::nearbyint(x[e] * inverse) : 0.f;
+    const float high = out.high != nullptr ? std::nearbyint(q * (1.f / kHighStep)) : 0.f;
+    out.low[order.at(e)] = int8_t(q - high * float(kHighStep));
+    if (out.high != nullptr) out.high[order.at(e)] = int8_t(high);
+    sum += int(q);
+  }
+  out.scale[block] = live ? largest / steps : finite ? 0.f : NAN;
+  out.sum[block] = sum;
+  out.scaled_sum[block] = out.scale[block] * float(sum);
+}
+
+}  // namespace
+
+ActType effective(ActType asked, DType type, Layout) {
+  const bool integer = asked == ActType::I8 || asked == ActType::I16;
+  return integer && is_fast_block(type) ? asked : ActType::F32;
+}
+
+size_t acts_bytes(ActType type, Layout, int cols) { return acts_row_bytes(type, cols); }
+
+void pack_acts(ActType type, Layout layout, const float* x, int cols, uint8_t* out) {
+  std::memset(out, 0, acts_row_bytes(type, cols));
+  if (type != ActType::I8 && type != ActType::I16) {
+    std::memcpy(out, x, size_t(cols) * 4);
+    return;
+  }
+  const int blocks = cols / kBlockElems;
+  const MutableActs acts = mutable_acts(type, cols, out);
+  for (int b = 0; b < blocks; ++b) pack_block(x + b * kBlockElems, code_order(layout, b, blocks), b, acts);
+}
+
+void mask_acts(ActType type, Layout layout, int cols, IndexList keep, uint8_t* acts) {
+  int next = 0;  // of keep
+  const auto kept = [&](int column) {
+    while (next < keep.count && keep[next] < column) ++next;
+    return next < keep.count && keep[next] == column;
+  };
+  if (type != ActType::I8 && type != ActType::I16) {
+    for (int c = 0; c < cols; ++c)
+      if (!kept(c)) std::memset(acts + 4 * size_t(c), 0, 4);
+    return;
+  }
+  const int blocks = cols / kBlockElems;
+  const MutableActs a = mutable_acts(type, cols, acts);
+  for (int b = 0; b < blocks; ++b) {
+    const CodeOrder order = code_order(layout, b, blocks);
+    int sum = 0;
+    for (int e = 0; e < kBlockElems; ++e) {
+      const size_t at = order.at(e);
+      if (kept(b * kBlockElems + e)) {
+        sum += a.low[at] + (a.high != nullptr ? kHighStep * a.high[at] : 0);
+        continue;
+      }
+      a.low[at] = 0;
+      if (a.high != nullptr) a.high[at] = 0;
+    }
+    a.sum[b] = sum;
+    a.scaled_sum[b] = a.scale[b] * float(sum);
+  }
+}
+
+}  // namespace pop::ref

@@ -1,0 +1,135 @@
+// What stands between the weight products, logits, and the pruning scores.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/float16.h"
+#include "kernels/ref/ref.h"
+#include "tensor/layout.h"
+
+namespace pop::ref {
+namespace {
+
+float kv_at(KvType type, const void* p, size_t i) {
+  if (type == KvType::F32) return static_cast<const float*>(p)[i];
+  const uint16_t h = static_cast<const uint16_t*>(p)[i];
+  return type == KvType::F16 ? f16_to_f32(h) : bf16_to_f32(h);
+}
+
+}  // namespace
+
+void rms_norm(const float* x, const float* weight, int n, float eps, float* out) {
+  float squares = 0;
+  for (int i = 0; i < n; ++i) squares += x[i] * x[i];
+  const float inverse = 1.f / std::sqrt(squares / float(n) + eps);
+  for (int i = 0; i < n; ++i) out[i] = x[i] * inverse * weight[i];
+}
+
+void add(const float* x, int n, float* y) {
+  for (int i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void silu_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
+  for (int i = begin; i < end; ++i) {
+    const float gate = gate_up[2 * size_t(list[i])], up = gate_up[2 * size_t(list[i]) + 1];
+    h[list[i]] = gate / (1.f + std::exp(-gate)) * up;
+  }
+}
+
+void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
+  for (int i = 0; i < dim / 2; ++i) {
+    float& a = head[interleaved ? 2 * i : i];
+    float& b = head[interleaved ? 2 * i + 1 : i + dim / 2];
+    const float cos = cos_sin[2 * i], sin = cos_sin[2 * i + 1], a0 = a, b0 = b;
+    a = a0 * cos - b0 * sin;
+    b = a0 * sin + b0 * cos;
+  }
+}
+
+void store_kv(const float* x, int n, KvType type, void* out) {
+  if (type == KvType::F32) {
+    std::memcpy(out, x, size_t(n) * 4);
+    return;
+  }
+  uint16_t* halves = static_cast<uint16_t*>(out);
+  for (int i = 0; i < n; ++i) halves[i] = type == KvType::F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
+}
+
+void attention(const AttentionArgs& args) {
+  const size_t dim = size_t(args.head_dim);
+  const int count = args.keys - args.first;
+  for (int g = 0; g < args.group; ++g) {
+    const float* q = args.q + size_t(g) * dim;
+    float* out = args.out + size_t(g) * dim;
+    float* score = args.scratch;
+    float largest = -INFINITY, total = 0;
+    for (int t = 0; t < count; ++t) {
+      float dot = 0;
+      for (size_t i = 0; i < dim; ++i) dot += q[i] * kv_at(args.type, args.k, size_t(args.first + t) * dim + i);
+      score[t] = dot * args.scale;
+      largest = std::max(largest, score[t]);
+    }
+    std::fill(out, out + dim, 0.f);
+    for (int t = 0; t < count; ++t) {
+      score[t] = std::exp(score[t] - largest);
+      total += score[t];
+      for (size_t i = 0; i < dim; ++i) out[i] += score[t] * kv_at(args.type, args.v, size_t(args.first + t) * dim + i);
+    }
+    for (size_t i = 0; i < dim; ++i) out[i] /= total;
+  }
+}
+
+int argmax(const float* x, int n) {
+  int best = -1;
+  for (int i = 0; i < n; ++i)
+    if (!std::isnan(x[i]) && (best < 0 || x[i] > x[best])) best = i;
+  return std::max(best, 0);
+}
+
+double log_sum_exp(const float* x, int n) {
+  const float largest = *std::max_element(x, x + n);
+  double sum = 0;
+  for (int i = 0; i < n; ++i) sum += std::exp(double(x[i]) - double(largest));
+  return double(largest) + std::log(sum);
+}
+
+bool all_finite(const float* x, int n) {
+  return std::all_of(x, x + n, [](float v) { return std::isfinite(v); });
+}
+
+void add_squares(const float* x, int n, size_t ldx, int width, double* sums) {
+  for (int t = 0; t < n; ++t)
+    for (int i = 0; i < width; ++i) sums[i] += double(x[size_t(t) * ldx + size_t(i)]) * double(x[size_t(t) * ldx + size_t(i)]);
+}
+
+void abs_scores(const Matrix& w, const float* x, Norm norm, IndexList list, int begin, int end, float* out) {
+  const size_t bytes = row_bytes(w.type, w.cols);
+  float values[256], sums[256];
+  for (int i = begin; i < end; ++i) {
+    const uint8_t* unit = w.data + unit_offset(w, list[i]);
+    float total = 0;
+    for (int k = 0; k < w.cols; k += 256) {
+      const int count = std::min(256, w.cols - k);
+      std::fill(sums, sums + count, 0.f);
+      for (int u = 0; u < w.unit; ++u) {
+        unpack_row(w.type, unit + size_t(u) * bytes, w.cols, k, count, values);
+        for (int j = 0; j < count; ++j) sums[j] += std::fabs(values[j]);
+      }
+      for (int j = 0; j < count; ++j) {
+        const float term = sums[j] * std::fabs(x[k + j]);
+        if (norm == Norm::Max) {
+          total = std::max(total, term);
+        } else {
+          total += norm == Norm::One ? term : term * term;
+        }
+      }
+    }
+    out[list[i]] = norm == Norm::Two ? std::sqrt(total) : total;
+  }
+}
+
+void channel_scores(const float* h, const float* norm, IndexList list, float* out) {
+  for (int j = 0; j < list.count; ++j) out[j] = std::fabs(h[list[j]]) * norm[list[j]];
+}
+
+}  // namespace pop::ref

@@ -1,0 +1,192 @@
+// Weight products. The float and integer forms of one row follow the words of kernels.h as plainly as they can.
+#include <algorithm>
+#include <cstring>
+
+#include "base/float16.h"
+#include "kernels/acts.h"
+#include "kernels/ref/ref.h"
+#include "tensor/layout.h"
+
+namespace pop::ref {
+namespace {
+
+bool four_bit(DType type) { return type == DType::Q4_0 || type == DType::Q4_1; }
+
+float half_at(const uint8_t* p, int i) {
+  uint16_t h;
+  std::memcpy(&h, p + 2 * size_t(i), 2);
+  return f16_to_f32(h);
+}
+
+// Of a chunk of n blocks: `bytes` (4n) codes of step s, as small integers; Q4_0's count from 0.
+void chunk_codes(DType type, const uint8_t* chunk, int s, int bytes, int16_t* out) {
+  if (!four_bit(type)) {
+    for (int i = 0; i < bytes; ++i) out[i] = int8_t(chunk[s * bytes + i]);
+  } else if (s < 4) {
+    for (int i = 0; i < bytes; ++i) out[i] = chunk[s * bytes + i] & 15;
+  } else {
+    for (int i = 0; i < bytes; ++i) out[i] = chunk[(s - 4) * bytes + i] >> 4;
+  }
+}
+
+size_t codes_bytes(DType type, int elems) { return size_t(four_bit(type) ? elems / 2 : elems); }
+
+// One term per block, blocks ascending: float(integer sum) * (weight scale * x scale), then min * scaled sum of x.
+float dot_integer(DType type, const uint8_t* row, const ActsView& x, int cols) {
+  const int blocks = cols / kBlockElems;
+  const uint8_t* scales = row + codes_bytes(type, cols);
+  float y = 0;
+  for (int first = 0; first < blocks;) {
+    const int n = block_place(first, blocks).n, bytes = 4 * n;
+    int32_t sums[32] = {};
+    int16_t codes[32];
+    for (int s = 0; s < 8; ++s) {
+      chunk_codes(type, row + codes_bytes(type, first * kBlockElems), s, bytes, codes);
+      const size_t at = size_t(first) * 32 + size_t(s * bytes);
+      for (int i = 0; i < bytes; ++i) {
+        const int q = x.low[at + size_t(i)] + (x.high != nullptr ? kHighStep * x.high[at + size_t(i)] : 0);
+        sums[i] += codes[i] * q;
+      }
+    }
+    for (int lane = 0; lane < n; ++lane) {
+      const int b = first + lane;
+      int sum = sums[4 * lane] + sums[4 * lane + 1] + sums[4 * lane + 2] + sums[4 * lane + 3];
+      if (type == DType::Q4_0) sum -= 8 * x.sum[b];
+      y += float(sum) * (half_at(scales, b) * x.scale[b]);
+      if (type == DType::Q4_1) y += half_at(scales, blocks + b) * x.scaled_sum[b];
+    }
+    first += n;
+  }
+  return y;
+}
+
+float dot_float(DType type, const uint8_t* row, const float* x, int cols) {
+  float w[256], y = 0;
+  for (int k = 0; k < cols; k += 256) {
+    const int count = std::min(256, cols - k);
+    unpack_row(type, row, cols, k, count, w);
+    for (int i = 0; i < count; ++i) y += w[i] * x[k + i];
+  }
+  return y;
+}
+
+float plain_at(DType type, const uint8_t* p, size_t i) {
+  if (type == DType::F32) {
+    float v;
+    std::memcpy(&v, p + 4 * i, 4);
+    return v;
+  }
+  uint16_t h;
+  std::memcpy(&h, p + 2 * i, 2);
+  return type == DType::F16 ? f16_to_f32(h) : bf16_to_f32(h);
+}
+
+int column_code(DType type, const uint8_t* column, int row) {
+  if (type == DType::Q8_0) return int8_t(column[row]);
+  const int byte = column[row / 64 * 32 + row % 32];
+  return row % 64 < 32 ? byte & 15 : byte >> 4;
+}
+
+float block_value(DType type, int code, float scale, float min) {
+  if (type == DType::Q4_1) return float(code) * scale + min;
+  return float(type == DType::Q4_0 ? code - 8 : code) * scale;
+}
+
+// The columns list[i .. end) of one block of 32, rows [row0, row1).
+void axpy_block(const Matrix& w, const Acts& x, int r, IndexList list, int i, int end, int row0, int row1, float* y) {
+  const int block = list[i] / kBlockElems, padded = (w.rows + kRowTile - 1) / kRowTile * kRowTile;
+  const uint8_t* header = w.data + header_offset(w, block);
+  const uint8_t* columns[32];
+  int q[32], sum = 0, n = 0;
+  const bool integer = x.type == ActType::I8 || x.type == ActType::I16;
+  const float* xf = reinterpret_cast<const float*>(x.row(r));
+  const ActsView a = integer ? acts_view(x.type, x.cols, x.row(r)) : ActsView{};
+  for (; i + n < end; ++n) {
+    const int c = list[i + n];
+    columns[n] = w.data + column_offset(w, c);
+    if (!integer) continue;
+    q[n] = a.low[c] + (a.high != nullptr ? kHighStep * a.high[c] : 0);
+    sum += q[n];
+  }
+  for (int row = row0; row < row1; ++row) {
+    const float scale = half_at(header, row), min = w.type == DType::Q4_1 ? half_at(header, padded + row) : 0.f;
+    if (!integer) {
+      for (int k = 0; k < n; ++k) y[row] += xf[list[i + k]] * block_value(w.type, column_code(w.type, columns[k], row), scale, min);
+      continue;
+    }
+    int total = w.type == DType::Q4_0 ? -8 * sum : 0;
+    for (int k = 0; k < n; ++k) total += q[k] * column_code(w.type, columns[k], row);
+    y[row] += float(total) * (scale * a.scale[block]);
+    if (w.type == DType::Q4_1) y[row] += min * (a.scale[block] * float(sum));
+  }
+}
+
+}  // namespace
+
+void unpack_row(DType type, const uint8_t* row, int cols, int first, int count, float* out) {
+  if (is_plain(type)) {
+    for (int i = 0; i < count; ++i) out[i] = plain_at(type, row, size_t(first + i));
+    return;
+  }
+  if (!is_fast_block(type)) {
+    dequantize(type, row + row_bytes(type, first), out, count);
+    return;
+  }
+  const int blocks = cols / kBlockElems;
+  const uint8_t* scales = row + codes_bytes(type, cols);
+  int16_t codes[32];
+  for (int begin = first / kBlockElems; begin < (first + count) / kBlockElems;) {
+    const int n = block_place(begin, blocks).n;
+    for (int s = 0; s < 8; ++s) {
+      chunk_codes(type, row + codes_bytes(type, begin * kBlockElems), s, 4 * n, codes);
+      for (int lane = 0; lane < n; ++lane) {
+        const int b = begin + lane;
+        const float scale = half_at(scales, b), min = type == DType::Q4_1 ? half_at(scales, blocks + b) : 0.f;
+        for (int j = 0; j < 4; ++j) out[b * kBlockElems - first + 4 * s + j] = block_value(type, codes[4 * lane + j], scale, min);
+      }
+    }
+    begin += n;
+  }
+}
+
+void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {
+  const size_t bytes = row_bytes(w.type, w.cols);
+  for (int i = begin; i < end; ++i) {
+    const uint8_t* unit = w.data + unit_offset(w, list[i]);
+    for (int k = 0; k < w.unit; ++k) {
+      const uint8_t* row = unit + size_t(k) * bytes;
+      for (int r = 0; r < x.n; ++r) {
+        float& out = y[size_t(r) * ldy + size_t(list[i]) * size_t(w.unit) + size_t(k)];
+        if (x.type == ActType::I8 || x.type == ActType::I16) {
+          out = dot_integer(w.type, row, acts_view(x.type, x.cols, x.row(r)), w.cols);
+        } else {
+          out = dot_float(w.type, row, reinterpret_cast<const float*>(x.row(r)), w.cols);
+        }
+      }
+    }
+  }
+}
+
+void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1, float* y) {
+  std::fill(y + row0, y + row1, 0.f);
+  if (!is_plain(w.type)) {
+    for (int i = begin; i < end;) {
+      int next = i + 1;
+      while (next < end && list[next] / kBlockElems == list[i] / kBlockElems) ++next;
+      axpy_block(w, x, r, list, i, next, row0, row1, y);
+      i = next;
+    }
+    return;
+  }
+  const float* xf = reinterpret_cast<const float*>(x.row(r));
+  for (int i = begin; i < end; ++i) {
+    const uint8_t* column = w.data + column_offset(w, list[i]);
+    for (int row = row0; row < row1; ++row) y[row] += xf[list[i]] * plain_at(w.type, column, size_t(row));
+  }
+}
+
+void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy) {
+  for (int r = 0; r < x.n; ++r) axpy_columns(w, x, r, {nullptr, w.cols}, 0, w.cols, row0, row1, y + size_t(r) * ldy);
+}
+
+}  // namespace pop::ref

@@ -1,0 +1,30 @@
+#include "kernels/ref/ref.h"
+#include "kernels/tables.h"
+
+namespace pop {
+
+void fill_scalar_table(KernelTable& t) {
+  t.name = "scalar";
+  t.effective = ref::effective;
+  t.acts_bytes = ref::acts_bytes;
+  t.pack_acts = ref::pack_acts;
+  t.mask_acts = ref::mask_acts;
+  t.dot_units = ref::dot_units;
+  t.axpy_columns = ref::axpy_columns;
+  t.gemm_units = ref::dot_units;
+  t.gemm_columns = ref::gemm_columns;
+  t.rms_norm = ref::rms_norm;
+  t.add = ref::add;
+  t.silu_mul = ref::silu_mul;
+  t.rope = ref::rope;
+  t.store_kv = ref::store_kv;
+  t.attention = ref::attention;
+  t.argmax = ref::argmax;
+  t.log_sum_exp = ref::log_sum_exp;
+  t.all_finite = ref::all_finite;
+  t.add_squares = ref::add_squares;
+  t.abs_scores = ref::abs_scores;
+  t.channel_scores = ref::channel_scores;
+}
+
+}  // namespace pop

@@ -1,0 +1,79 @@
+#include "kernels/select.h"
+
+#include <array>
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "kernels/tables.h"
+#include "tensor/layout.h"
+
+namespace pop {
+namespace {
+
+bool always(const CpuFeatures&) { return true; }
+
+
+struct Isa {
+  const char* name;
+  bool (*available)(const CpuFeatures&);
+  void (*fill)(KernelTable&);
+};
+
+constexpr Isa kIsas[] = {  // slowest first
+    {"scalar", always, fill_scalar_table},
+};
+constexpr size_t kCount = std::size(kIsas);
+
+constexpr std::array<const char*, kCount> kNames = [] {
+  std::array<const char*, kCount> names{};
+  for (size_t i = 0; i < kCount; ++i) names[i] = kIsas[i].name;
+  return names;
+}();
+
+// A table is filled by code of its own instruction set, so only those that run here are.
+std::array<KernelTable, kCount> build_tables() {
+  std::array<KernelTable, kCount> tables{};
+  const CpuFeatures cpu = cpu_features();
+  for (size_t i = 0; i < kCount && kIsas[i].available(cpu); ++i) {
+    if (i > 0) tables[i] = tables[i - 1];
+    kIsas[i].fill(tables[i]);
+  }
+  return tables;
+}
+
+std::string joined_names() {
+  std::string all;
+  for (const char* name : kNames) all += (all.empty() ? "" : ", ") + std::string(name);
+  return all;
+}
+
+}  // namespace
+
+std::span<const char* const> built_isas() { return kNames; }
+
+bool isa_available(std::string_view name) {
+  const CpuFeatures cpu = cpu_features();
+  for (const Isa& isa : kIsas)
+    if (name == isa.name) return isa.available(cpu);
+  return false;
+}
+
+const KernelTable& select_kernels(std::string_view name) {
+  static const std::array<KernelTable, kCount> tables = build_tables();
+  const bool best = name.empty() || name == "auto";
+  for (size_t i = kCount; i-- > 0;) {
+    const bool available = tables[i].name != nullptr;
+    if (best ? available : name == kIsas[i].name) {
+      if (!available) fail("instruction set '{}' is built in, but this machine ({}) does not have it", name, cpu_model_name());
+      return tables[i];
+    }
+  }
+  fail("unknown instruction set '{}': expected auto or one of {}", printable(name), joined_names());
+}
+
+ActType default_activations(const KernelTable& table, DType type, bool) {
+  // I8 costs KL 0.002 on the default model (docs/kernels.md), twice what is allowed.
+  return table.effective(ActType::I16, type, Layout::Rows);
+}
+
+}  // namespace pop

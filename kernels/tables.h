@@ -1,0 +1,9 @@
+// How select.cpp builds the tables: each starts as a copy of the next slower one and replaces what it does better.
+#pragma once
+#include "kernels/kernels.h"
+
+namespace pop {
+
+void fill_scalar_table(KernelTable& table);
+
+}  // namespace pop
