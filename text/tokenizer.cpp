@@ -212,7 +212,7 @@ bool Tokenizer::apply_bos(std::vector<int32_t>& ids, BosMode mode) const {
   return true;
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special, std::span<const Range> literal) const {
   if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
     fail("text to tokenize: expected less than 2 GiB, found {} bytes", text.size());
   std::vector<int32_t> out;
@@ -224,8 +224,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special
       ++at;
       continue;
     }
+    while (!literal.empty() && literal.front().end <= at) literal = literal.subspan(1);
+    const bool is_literal = !literal.empty() && literal.front().begin < at + length;
     // A control token that is not to be parsed is plain text, and no other token is looked for inside it.
-    if (parse_special || !is_special(id)) {
+    if ((parse_special && !is_literal) || !is_special(id)) {
       encode_plain(text.substr(plain, at - plain), scratch, out);
       out.push_back(id);
       plain = at + length;

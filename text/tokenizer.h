@@ -45,7 +45,11 @@ class Tokenizer {
   // The ids of `text`; no BOS or EOS is added. User-defined tokens are found in the text, control tokens (and unknown)
   // only if `parse_special`: the leftmost, then the longest. Bytes in `missing_bytes` have no token in this vocabulary and
   // are dropped, as Hugging Face tokenizers does. Any bytes are allowed, NUL and bytes that are not UTF-8 included.
-  std::vector<int32_t> encode(std::string_view text, bool parse_special) const;
+  // literal: byte ranges, ascending, in which control tokens are plain text even so (a user's words inside a chat prompt).
+  struct Range {
+    size_t begin, end;
+  };
+  std::vector<int32_t> encode(std::string_view text, bool parse_special, std::span<const Range> literal = {}) const;
 
   // The bytes of the ids, one after the other: the inverse of encode (of the normalised text where `normalises`), but for
   // missing bytes. With `skip_special` control and unknown tokens give nothing. An id outside the vocabulary is an error.
