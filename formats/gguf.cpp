@@ -30,7 +30,8 @@ std::optional<SplitName> split_name(const std::string& path) {
   if (path.size() < kShape.size()) return std::nullopt;
   const std::string_view tail = std::string_view(path).substr(path.size() - kShape.size());
   const auto index = number(tail.substr(1, 5)), count = number(tail.substr(10, 5));
-  if (tail[0] != '-' || tail.substr(6, 4) != "-of-" || tail.substr(15) != ".gguf" || !index || !count) return std::nullopt;
+  if (tail[0] != '-' || tail.substr(6, 4) != "-of-" || tail.substr(15) != ".gguf" || !index || !count)
+    return std::nullopt;
   return SplitName{path.substr(0, path.size() - kShape.size()), *index, *count};
 }
 
@@ -84,8 +85,10 @@ uint64_t GgufFile::Impl::split_number(const GgufPart& p, const std::string& file
   return *value;
 }
 
-void GgufFile::Impl::check_split_keys(const GgufPart& p, const std::string& file, uint64_t index, uint64_t count) const {
-  const uint64_t said_index = split_number(p, file, "split.no", 0) + 1, said_count = split_number(p, file, "split.count", 1);
+void GgufFile::Impl::check_split_keys(const GgufPart& p, const std::string& file, uint64_t index,
+                                      uint64_t count) const {
+  const uint64_t said_index = split_number(p, file, "split.no", 0) + 1,
+                 said_count = split_number(p, file, "split.count", 1);
   if (said_index != index || said_count != count) {
     fail("{}: expected part {} of {} by its name, found part {} of {} by its metadata", file, index, count, said_index,
          said_count);
@@ -140,7 +143,8 @@ GgufFile GgufFile::from_bytes(std::span<const uint8_t> bytes, const std::string&
   impl->path = name;
   impl->file_bytes = bytes.size();
   impl->part = parse_gguf(bytes, name);
-  if (impl->split_number(impl->part, name, "split.count", 1) > 1) fail("{}: a split model must be opened by its path", name);
+  if (impl->split_number(impl->part, name, "split.count", 1) > 1)
+    fail("{}: a split model must be opened by its path", name);
   impl->tensor_order = name_order(impl->part.tensors, "tensor", name);
   return GgufFile(std::move(impl));
 }
@@ -192,7 +196,8 @@ RawTensor GgufFile::tensor(std::string_view name, const std::vector<int64_t>& sh
   const GgufTensorInfo* info = find(name);
   std::string types;
   for (const DType type : accepted) types += fmt::format("{}{}", types.empty() ? " of " : " or ", traits(type).name);
-  if (info == nullptr) fail("{}: tensor '{}' is missing: expected {}{}", path(), printable(name), shape_text(shape), types);
+  if (info == nullptr)
+    fail("{}: tensor '{}' is missing: expected {}{}", path(), printable(name), shape_text(shape), types);
   const bool type_ok = !info->type || accepted.empty() ||  // an unknown type has its own message
                        std::find(accepted.begin(), accepted.end(), *info->type) != accepted.end();
   if (info->shape != shape || !type_ok) {

@@ -41,8 +41,8 @@ class GgufValue {
   std::vector<GgufValue> elements(uint64_t limit = UINT64_MAX) const;
   std::span<const uint8_t> bytes() const { return payload_; }  // as in the file, after the type
 
-  std::string type_text() const;                // "U32", "String", "Array of 3 String"
-  std::string text(size_t limit = 80) const;    // safe to print; arrays show their first elements and their count
+  std::string type_text() const;              // "U32", "String", "Array of 3 String"
+  std::string text(size_t limit = 80) const;  // safe to print; arrays show their first elements and their count
 
  private:
   GgufType type_;
@@ -58,10 +58,10 @@ struct GgufKey {
 struct GgufTensorInfo {
   std::string name;
   uint32_t ggml_type = 0;
-  std::optional<DType> type;    // empty: a type this engine does not know; then the size is unknown too
-  std::vector<int64_t> shape;   // outermost first, [rows, cols]: the reverse of the file's order
+  std::optional<DType> type;   // empty: a type this engine does not know; then the size is unknown too
+  std::vector<int64_t> shape;  // outermost first, [rows, cols]: the reverse of the file's order
   const uint8_t* data = nullptr;
-  uint64_t bytes = 0;           // 0 if the type is unknown
+  uint64_t bytes = 0;  // 0 if the type is unknown
 };
 
 // A tensor of a known type. Shape outermost first; data: product of shape elements, rows one after another.

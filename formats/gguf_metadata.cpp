@@ -11,7 +11,8 @@ namespace {
   fail("{}: metadata key '{}' is missing: expected {}", file.path(), printable(key), expected);
 }
 
-[[noreturn]] void fail_type(const GgufFile& file, std::string_view key, std::string_view expected, const GgufValue& found) {
+[[noreturn]] void fail_type(const GgufFile& file, std::string_view key, std::string_view expected,
+                            const GgufValue& found) {
   fail("{}: metadata key '{}': expected {}, found {} ({})", file.path(), printable(key), expected, found.text(),
        found.type_text());
 }
@@ -127,7 +128,8 @@ std::vector<int64_t> GgufFile::get_ints(std::string_view key, std::optional<uint
 }
 
 std::vector<bool> GgufFile::get_bools(std::string_view key, std::optional<uint64_t> count) const {
-  const GgufValue& array = require_array(*this, key, "Bool", count, [](GgufType type) { return type == GgufType::Bool; });
+  const GgufValue& array =
+      require_array(*this, key, "Bool", count, [](GgufType type) { return type == GgufType::Bool; });
   const std::span<const uint8_t> values = array.bytes().subspan(kArrayHead);
   return {values.begin(), values.end()};
 }

@@ -10,9 +10,9 @@
 namespace pop {
 namespace {
 
-constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;                // length, one letter, type, the smallest value
-constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;     // length, one letter, ndims, one dim, type, offset
-constexpr uint64_t kMaxKeyLength = 65535;                       // the format's limit
+constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, one letter, type, the smallest value
+constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, one letter, ndims, one dim, type, offset
+constexpr uint64_t kMaxKeyLength = 65535;                    // the format's limit
 constexpr uint64_t kDefaultAlignment = 32, kMinAlignment = 8, kMaxAlignment = 65536;
 constexpr uint32_t kMaxDims = 4;
 constexpr int kMaxArrayDepth = 8;  // bounds the recursion; published files nest once at most
@@ -21,7 +21,8 @@ constexpr int kMaxArrayDepth = 8;  // bounds the recursion; published files nest
 const char* guess_format(std::string_view start) {
   const std::string_view head = start.substr(0, 4);
   if (head == "FUGG") return "a big-endian GGUF file, which is not supported";
-  if (head == "lmgg" || head == "fmgg" || head == "tjgg" || head == "algg") return "an old GGML file; convert it to GGUF";
+  if (head == "lmgg" || head == "fmgg" || head == "tjgg" || head == "algg")
+    return "an old GGML file; convert it to GGUF";
   if (head == "PK\x03\x04") return "a ZIP archive (a PyTorch file?)";
   if (start.starts_with("version ")) return "a Git LFS pointer: the file itself was not downloaded";
   if (start.starts_with("<")) return "a web page: the download went wrong";
@@ -75,8 +76,8 @@ class Parser {
 
   void check_count(uint64_t count, uint64_t min_bytes, std::string_view what) const {
     if (count > left() / min_bytes) {
-      fail("{}: {} {} announced at byte {}, but the {} bytes left hold at most {}: the file is damaged or cut", name_, count,
-           what, at_, left(), left() / min_bytes);
+      fail("{}: {} {} announced at byte {}, but the {} bytes left hold at most {}: the file is damaged or cut", name_,
+           count, what, at_, left(), left() / min_bytes);
     }
   }
 
@@ -175,8 +176,8 @@ class Parser {
   uint64_t tensor_bytes(const GgufTensorInfo& info, uint64_t elements, const std::string& what) const {
     const DTypeTraits& t = traits(*info.type);
     if (info.shape.back() % t.block_elems != 0) {
-      fail("{}: {}: expected rows of whole {} blocks ({} elements), found rows of {}", name_, what, t.name, t.block_elems,
-           info.shape.back());
+      fail("{}: {}: expected rows of whole {} blocks ({} elements), found rows of {}", name_, what, t.name,
+           t.block_elems, info.shape.back());
     }
     uint64_t bytes = 0;
     if (__builtin_mul_overflow(elements / uint64_t(t.block_elems), uint64_t(t.block_bytes), &bytes)) {
@@ -214,11 +215,14 @@ class Parser {
       GgufTensorInfo& info = part_.tensors[i];
       const uint64_t offset = offsets_[i];
       const std::string what = fmt::format("tensor '{}'", printable(info.name));
-      if (offset % align != 0) fail("{}: {}: expected an offset that is a multiple of {}, found {}", name_, what, align, offset);
+      if (offset % align != 0)
+        fail("{}: {}: expected an offset that is a multiple of {}, found {}", name_, what, align, offset);
       const uint64_t bytes = std::max<uint64_t>(info.bytes, 1);  // of an unknown type: at least one
       if (offset > data.size() || bytes > data.size() - offset) {
-        fail("{}: {}: expected {} bytes at offset {} of the tensor data, found only {} bytes of data: the file is cut or damaged",
-             name_, what, bytes, offset, data.size());
+        fail(
+            "{}: {}: expected {} bytes at offset {} of the tensor data, found only {} bytes of data: the file is cut "
+            "or damaged",
+            name_, what, bytes, offset, data.size());
       }
       if (offset < end) fail("{}: {} overlaps tensor '{}'", name_, what, printable(previous->name));
       info.data = data.data() + offset;
@@ -237,25 +241,44 @@ class Parser {
 // The numbers other engines give to tensor types, for messages.
 const char* foreign_type_name(uint32_t ggml_type) {
   switch (ggml_type) {
-    case 9: return "Q8_1";
-    case 15: return "Q8_K";
-    case 16: return "IQ2_XXS";
-    case 17: return "IQ2_XS";
-    case 18: return "IQ3_XXS";
-    case 19: return "IQ1_S";
-    case 21: return "IQ3_S";
-    case 22: return "IQ2_S";
-    case 24: return "I8";
-    case 25: return "I16";
-    case 26: return "I32";
-    case 27: return "I64";
-    case 28: return "F64";
-    case 29: return "IQ1_M";
-    case 34: return "TQ1_0";
-    case 35: return "TQ2_0";
-    case 39: return "MXFP4";
-    case 40: return "NVFP4";
-    default: return nullptr;
+    case 9:
+      return "Q8_1";
+    case 15:
+      return "Q8_K";
+    case 16:
+      return "IQ2_XXS";
+    case 17:
+      return "IQ2_XS";
+    case 18:
+      return "IQ3_XXS";
+    case 19:
+      return "IQ1_S";
+    case 21:
+      return "IQ3_S";
+    case 22:
+      return "IQ2_S";
+    case 24:
+      return "I8";
+    case 25:
+      return "I16";
+    case 26:
+      return "I32";
+    case 27:
+      return "I64";
+    case 28:
+      return "F64";
+    case 29:
+      return "IQ1_M";
+    case 34:
+      return "TQ1_0";
+    case 35:
+      return "TQ2_0";
+    case 39:
+      return "MXFP4";
+    case 40:
+      return "NVFP4";
+    default:
+      return nullptr;
   }
 }
 
@@ -267,17 +290,22 @@ uint64_t min_value_bytes(GgufType type) {
   switch (type) {
     case GgufType::U8:
     case GgufType::I8:
-    case GgufType::Bool: return 1;
+    case GgufType::Bool:
+      return 1;
     case GgufType::U16:
-    case GgufType::I16: return 2;
+    case GgufType::I16:
+      return 2;
     case GgufType::U32:
     case GgufType::I32:
-    case GgufType::F32: return 4;
+    case GgufType::F32:
+      return 4;
     case GgufType::String:
     case GgufType::U64:
     case GgufType::I64:
-    case GgufType::F64: return 8;
-    case GgufType::Array: return 12;
+    case GgufType::F64:
+      return 8;
+    case GgufType::Array:
+      return 12;
   }
   fail("GGUF value type number {}: no such type", static_cast<uint32_t>(type));
 }

@@ -26,7 +26,8 @@ std::vector<uint8_t> read_file(const std::string& path) {
 }
 
 void write_file(const fs::path& path, const std::vector<uint8_t>& bytes) {
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
 }
 
 template <class Call>
@@ -44,7 +45,9 @@ void expect_contains(const std::string& text, const std::string& part) {
 }
 
 struct TempFolder {
-  TempFolder() : path(fs::temp_directory_path() / fmt::format("pop-gguf-test-{}", ::getpid())) { fs::create_directories(path); }
+  TempFolder() : path(fs::temp_directory_path() / fmt::format("pop-gguf-test-{}", ::getpid())) {
+    fs::create_directories(path);
+  }
   ~TempFolder() { fs::remove_all(path); }
   fs::path path;
 };
@@ -118,8 +121,9 @@ TEST(Gguf, GettersSayWhatTheyExpectedAndFound) {
   EXPECT_EQ(f.get_u64("absent", 7), 7u);
   EXPECT_EQ(f.get_string("absent", "x"), "x");
   EXPECT_EQ(f.find_bool("absent"), std::nullopt);
-  EXPECT_EQ(error_of([&] { f.get_u64("llama.block_count"); }),
-            std::string(kGolden) + ": metadata key 'llama.block_count' is missing: expected an integer from 0 to 2^64-1");
+  EXPECT_EQ(
+      error_of([&] { f.get_u64("llama.block_count"); }),
+      std::string(kGolden) + ": metadata key 'llama.block_count' is missing: expected an integer from 0 to 2^64-1");
   EXPECT_EQ(error_of([&] { f.get_u64("t.i8"); }),
             std::string(kGolden) + ": metadata key 't.i8': expected an integer from 0 to 2^64-1, found -100 (I8)");
   expect_contains(error_of([&] { f.get_i64("t.u64"); }), "found 18446744073709551615 (U64)");
@@ -132,16 +136,23 @@ TEST(Gguf, GettersSayWhatTheyExpectedAndFound) {
   expect_contains(error_of([&] { f.get_i32s("t.floats"); }), "expected an Array of I32");
   expect_contains(error_of([&] { f.get_ints("t.bools"); }), "expected an Array of integers");
   expect_contains(error_of([&] { f.get_bools("t.u8"); }), "expected an Array of Bool");
-  expect_contains(error_of([&] { f.get_i32s("t.ints", 4); }), "expected an Array of 4 I32, found [1, -2, 3] (Array of 3 I32)");
+  expect_contains(error_of([&] { f.get_i32s("t.ints", 4); }),
+                  "expected an Array of 4 I32, found [1, -2, 3] (Array of 3 I32)");
 }
 
 TEST(Gguf, TensorGetterSaysWhatItExpectedAndFound) {
   const GgufFile f(kGolden);
-  EXPECT_EQ(error_of([&] { f.tensor("blk.0.ffn_up.weight", {1536, 576}, {DType::F32}); }),
+  EXPECT_EQ(error_of([&] {
+              f.tensor("blk.0.ffn_up.weight", {1536, 576}, {DType::F32});
+            }),
             std::string(kGolden) + ": tensor 'blk.0.ffn_up.weight' is missing: expected [1536, 576] of F32");
-  EXPECT_EQ(error_of([&] { f.tensor("matrix", {3, 2}); }),
+  EXPECT_EQ(error_of([&] {
+              f.tensor("matrix", {3, 2});
+            }),
             std::string(kGolden) + ": tensor 'matrix': expected [3, 2], found [2, 3] of F16");
-  EXPECT_EQ(error_of([&] { f.tensor("matrix", {2, 3}, {DType::F32, DType::Q4_0}); }),
+  EXPECT_EQ(error_of([&] {
+              f.tensor("matrix", {2, 3}, {DType::F32, DType::Q4_0});
+            }),
             std::string(kGolden) + ": tensor 'matrix': expected [2, 3] of F32 or Q4_0, found [2, 3] of F16");
   EXPECT_EQ(f.find("nothing"), nullptr);
 }
@@ -275,9 +286,11 @@ TEST(GgufSplit, PartsThatDoNotBelongTogetherAreRefused) {
   expect_contains(error_of([&] { GgufFile(model.part(1)); }), "found part 3 of 4 by its metadata");
   write_file(model.part(3), split_part(2));
   write_file(model.part(1), split_part(0, 3, 9));
-  expect_contains(error_of([&] { GgufFile(model.part(1)); }), "expected 9 tensors in all parts (split.tensors.count), found 3");
+  expect_contains(error_of([&] { GgufFile(model.part(1)); }),
+                  "expected 9 tensors in all parts (split.tensors.count), found 3");
   fs::copy_file(model.part(2), model.path / "renamed.gguf");
-  expect_contains(error_of([&] { GgufFile(model.path / "renamed.gguf"); }), "part 2 of 3 of a split model, whose files must be");
+  expect_contains(error_of([&] { GgufFile(model.path / "renamed.gguf"); }),
+                  "part 2 of 3 of a split model, whose files must be");
 }
 
 TEST(GgufSplit, ATensorInTwoPartsIsRefused) {

@@ -16,7 +16,8 @@ constexpr uint32_t kDefaultAlignment = 32;
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
 template <class T>
-void append(std::string& out, T value) {  // little-endian, as every machine this is built for (tensor/dequant.cpp checks)
+void append(std::string& out,
+            T value) {  // little-endian, as every machine this is built for (tensor/dequant.cpp checks)
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 

@@ -39,7 +39,8 @@ class GgufWriter {
   void add_tensor_view(std::string_view name, DType type, const std::vector<int64_t>& shape,
                        std::span<const uint8_t> data);
   // values: [product of shape], stored as `type` by quantize_reference (F32, F16, BF16, Q8_0, Q4_0, Q4_1).
-  void add_tensor_f32(std::string_view name, DType type, const std::vector<int64_t>& shape, std::span<const float> values);
+  void add_tensor_f32(std::string_view name, DType type, const std::vector<int64_t>& shape,
+                      std::span<const float> values);
 
   // Throws Error if the file cannot be written completely; then no file is left.
   void write(const std::string& path) const;
@@ -50,7 +51,7 @@ class GgufWriter {
     std::string name;
     DType type;
     std::vector<int64_t> shape;
-    std::vector<uint8_t> owned;      // empty for a view
+    std::vector<uint8_t> owned;  // empty for a view
     std::span<const uint8_t> view;
     std::span<const uint8_t> data() const { return owned.empty() ? view : std::span<const uint8_t>(owned); }
   };

@@ -82,7 +82,7 @@ TEST(DType, TraitsAreThoseOfTheFormat) {
     EXPECT_EQ(dtype_from_ggml(traits(type).ggml_type), type);
     EXPECT_EQ(dtype_from_name(traits(type).name), type);
   }
-  EXPECT_EQ(dtype_from_ggml(4), std::nullopt);   // a retired type
+  EXPECT_EQ(dtype_from_ggml(4), std::nullopt);  // a retired type
   EXPECT_EQ(dtype_from_ggml(99), std::nullopt);
   EXPECT_EQ(dtype_from_name("q4_0"), std::nullopt);
 }
