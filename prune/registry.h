@@ -10,11 +10,11 @@ namespace pop {
 
 struct MethodInfo {
   const char* name;
-  const char* summary;    // one line
-  const char* source;     // paper, arXiv number, or "ours"
-  const char* needs;      // "nothing", "prompt", "calibration text"
-  const char* selects;    // "nothing", "rows", "columns"
-  const char* count;      // "exact", "threshold"
+  const char* summary;                   // one line
+  const char* source;                    // paper, arXiv number, or "ours"
+  const char* needs;                     // "nothing", "prompt", "calibration text"
+  const char* selects;                   // "nothing", "rows", "columns"
+  const char* count;                     // "exact", "threshold"
   std::span<const char* const> options;  // long names of the CLI options that apply
   std::unique_ptr<Policy> (*create)(const PruneOptions& options, const PolicyContext& context);
 };

@@ -1,0 +1,61 @@
+#include "prune/budget.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace pop {
+namespace {
+
+double elements(const Matrix& w) { return static_cast<double>(w.rows) * static_cast<double>(w.cols); }
+
+double checked_share(const char* option, double value) {
+  if (!(value >= 0 && value <= 1)) fail("--{}: expected a number from 0 to 1, found {}", option, value);
+  return value;
+}
+
+double ratio_of(const PruneOptions& options) { return checked_share("ratio", options.ratio.value_or(kDefaultRatio)); }
+
+[[noreturn]] void fail_out_of_reach(const PruneOptions& options, double ratio, double largest) {
+  // Rounded down, so that what the message names works.
+  fail("--ratio: {} is out of reach of method {} on this model; the largest possible is {:.4f}", ratio, options.method,
+       std::floor(largest * 1e4) / 1e4);
+}
+
+}  // namespace
+
+BlockWeights count_weights(std::span<const LayerWeights> layers) {
+  BlockWeights weights;
+  for (const LayerWeights& layer : layers) {
+    weights.attention += elements(layer.q) + elements(layer.k) + elements(layer.v) + elements(layer.o);
+    weights.ffn += elements(layer.gate_up) + elements(layer.down);
+  }
+  return weights;
+}
+
+double ratio_base(const PruneOptions& options, const BlockWeights& weights) {
+  if (options.ratio_of != RatioOf::Total) return weights.all();  // every expert of a dense FFN is active
+  const auto total = static_cast<double>(options.total_weights);
+  if (total < weights.all()) fail("--ratio-of total: the number of the model's weights is not known");
+  return total;
+}
+
+double ffn_sparsity(const PruneOptions& options, const BlockWeights& weights) {
+  if (options.ffn_sparsity) {
+    if (options.ratio) fail("--ratio and --ffn-sparsity: expected one of them, found both");
+    return checked_share("ffn-sparsity", *options.ffn_sparsity);
+  }
+  const double ratio = ratio_of(options), base = ratio_base(options, weights);
+  const double p = ratio * base / weights.ffn;
+  if (p > 1 + 1e-12) fail_out_of_reach(options, ratio, weights.ffn / base);
+  return p > 1 ? 1 : p;  // the largest possible ratio itself may come out a rounding above 1
+}
+
+double column_level(const PruneOptions& options, const BlockWeights& weights) {
+  const double ratio = ratio_of(options), base = ratio_base(options, weights);
+  const double level = ratio * base / weights.all();
+  if (level > kMaxLevel + 1e-12) fail_out_of_reach(options, ratio, kMaxLevel * weights.all() / base);
+  return level > kMaxLevel ? kMaxLevel : level;
+}
+
+}  // namespace pop

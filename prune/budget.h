@@ -1,0 +1,31 @@
+// From the ratio a user types to what a method may keep (pop-method section 2).
+#pragma once
+#include <span>
+
+#include "prune/policy.h"
+
+namespace pop {
+
+constexpr double kDefaultRatio = 0.2;
+constexpr double kDefaultGamma = 0.1;
+constexpr double kMaxLevel = 0.95;  // pop+: more would leave single columns
+
+// Weights (elements) of all blocks: attention and FFN matrices; no embeddings, head, norms.
+struct BlockWeights {
+  double attention = 0, ffn = 0;
+  double all() const { return attention + ffn; }
+};
+BlockWeights count_weights(std::span<const LayerWeights> layers);
+
+// The weights that options.ratio is a share of. Throws Error if they are unknown.
+double ratio_base(const PruneOptions& options, const BlockWeights& weights);
+
+// p of the FFN's channels: options.ffn_sparsity, or ratio * base / ffn. Throws Error: ratio or p outside [0, 1], both
+// given, or p > 1 needed (names the largest possible ratio).
+double ffn_sparsity(const PruneOptions& options, const BlockWeights& weights);
+
+// pop+: v at options.ratio, the share of every block matrix. Throws Error above kMaxLevel (names the largest possible
+// ratio).
+double column_level(const PruneOptions& options, const BlockWeights& weights);
+
+}  // namespace pop

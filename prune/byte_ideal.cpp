@@ -1,0 +1,89 @@
+#include "prune/byte_ideal.h"
+
+#include <initializer_list>
+
+#include "tensor/dtype.h"
+
+namespace pop {
+namespace {
+
+// In double and without rounding up to whole blocks: an ideal, defined for any shape.
+double bytes(const Matrix& w) {
+  const DTypeTraits& t = traits(w.type);
+  return static_cast<double>(w.rows) * static_cast<double>(w.cols) * t.block_bytes / t.block_elems;
+}
+
+template <class Body>
+void for_each_matrix(std::span<const LayerWeights> layers, Body body) {
+  for (const LayerWeights& l : layers) {
+    for (const Matrix* w : {&l.q, &l.k, &l.v, &l.o, &l.gate_up, &l.down}) body(*w);
+  }
+}
+
+double skippable_bytes(std::span<const LayerWeights> layers) {
+  double sum = 0;
+  for_each_matrix(layers, [&](const Matrix& w) { sum += bytes(w) * (1 - header_share(w.type)); });
+  return sum;
+}
+
+}  // namespace
+
+double header_share(DType type) {
+  const auto share = [&](int header) { return static_cast<double>(header) / traits(type).block_bytes; };
+  switch (type) {
+    case DType::F32:
+    case DType::F16:
+    case DType::BF16:
+      return 0;
+    case DType::Q4_0:
+    case DType::Q5_0:
+    case DType::Q8_0:
+    case DType::IQ4_NL:
+      return share(2);  // float16 scale
+    case DType::Q4_1:
+    case DType::Q5_1:
+      return share(4);  // float16 scale and minimum
+    case DType::Q2_K:
+      return share(20);  // 16 bytes of 4-bit scales and minima, two float16
+    case DType::Q3_K:
+      return share(14);  // 12 bytes of 6-bit scales, one float16
+    case DType::Q4_K:
+    case DType::Q5_K:
+      return share(16);  // 12 bytes of 6-bit scales and minima, two float16
+    case DType::Q6_K:
+      return share(18);  // 16 8-bit scales, one float16
+    case DType::IQ4_XS:
+      return share(8);  // 6 bytes of 6-bit scales, one float16
+  }
+  return 1;
+}
+
+double dense_bytes(std::span<const LayerWeights> layers) {
+  double sum = 0;
+  for_each_matrix(layers, [&](const Matrix& w) { sum += bytes(w); });
+  return sum;
+}
+
+double planned_row_bytes(std::span<const LayerWeights> layers, int reachable, int kept) {
+  double sum = 0;
+  for (const LayerWeights& l : layers) {
+    const double f = l.down.cols, u = header_share(l.down.type);
+    sum += bytes(l.q) + bytes(l.k) + bytes(l.v) + bytes(l.o);
+    sum += bytes(l.gate_up) * reachable / f + bytes(l.down) * (u + (1 - u) * kept / f);
+  }
+  return sum;
+}
+
+double planned_column_bytes(std::span<const LayerWeights> layers, double level) {
+  return dense_bytes(layers) - level * skippable_bytes(layers);
+}
+
+double level_for_bytes(std::span<const LayerWeights> layers, double bytes) {
+  return (dense_bytes(layers) - bytes) / skippable_bytes(layers);
+}
+
+double byte_ideal(std::span<const LayerWeights> layers, double planned_bytes, double head_bytes) {
+  return (dense_bytes(layers) + head_bytes) / (planned_bytes + head_bytes);
+}
+
+}  // namespace pop

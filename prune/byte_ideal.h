@@ -1,0 +1,28 @@
+// Weight bytes a decoded token is planned to read, by the formulas of pop-method sections 5 and 8b: the ideal that
+// counted bytes are compared with, and what --match equalises.
+#pragma once
+#include <span>
+
+#include "prune/policy.h"
+
+namespace pop {
+
+// u: the share of a block's bytes (scales, mins, headers) that is read if any of its columns is; 0 for F32, F16, BF16.
+double header_share(DType type);
+
+// The bytes of all block matrices of these layers, as the file has them. Shapes and types are looked at only.
+double dense_bytes(std::span<const LayerWeights> layers);
+
+// Rows: `reachable` (R and C) channels' gate and up rows, and of W_down u + (1 - u) * kept / f.
+double planned_row_bytes(std::span<const LayerWeights> layers, int reachable, int kept);
+
+// Columns: 1 - level * (1 - u) of every matrix.
+double planned_column_bytes(std::span<const LayerWeights> layers, double level);
+
+// The level at which planned_column_bytes is `bytes`; above 1 if no level reaches them.
+double level_for_bytes(std::span<const LayerWeights> layers, double bytes);
+
+// How much less a token reads: dense over planned, both with the head's bytes.
+double byte_ideal(std::span<const LayerWeights> layers, double planned_bytes, double head_bytes);
+
+}  // namespace pop

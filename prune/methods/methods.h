@@ -1,0 +1,26 @@
+// The factories of the methods in this folder, for the registry.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "prune/budget.h"
+#include "prune/policy.h"
+
+namespace pop {
+
+std::unique_ptr<Policy> create_dense(const PruneOptions& options, const PolicyContext& context);
+std::unique_ptr<Policy> create_pop(const PruneOptions& options, const PolicyContext& context);  // also fixed, full
+std::unique_ptr<Policy> create_random(const PruneOptions& options, const PolicyContext& context);
+std::unique_ptr<Policy> create_pop_plus(const PruneOptions& options, const PolicyContext& context);
+
+// The candidate width of a method that selects rows where the user gives none; nullopt for other methods. 2 makes every
+// channel a candidate at any sparsity, 0 none.
+constexpr std::optional<double> row_gamma(std::string_view method) {
+  if (method == "pop") return kDefaultGamma;
+  if (method == "full") return 2;
+  if (method == "fixed" || method == "random") return 0;
+  return std::nullopt;
+}
+
+}  // namespace pop

@@ -1,0 +1,200 @@
+// pop+: selection on the input side of every matrix (pop-method section 8b). An input channel's score |x_k| *
+// ||W[:,k]|| is known before W is read; the prompt's scores give each site a threshold, each token keeps what reaches
+// it. The score is WINA's (arXiv 2505.19427, with a fixed top-k per token); thresholds on |x| calibrated offline are
+// TEAL's (arXiv 2408.14690). The threshold from the prompt is ours.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "prune/budget.h"
+#include "prune/byte_ideal.h"
+#include "prune/histogram.h"
+#include "prune/importance.h"
+#include "prune/methods/methods.h"
+#include "prune/partition.h"
+#include "prune/select.h"
+
+namespace pop {
+namespace {
+
+constexpr int kTokensPerPiece = 8;
+
+struct PlusSetup {
+  PolicyContext context;
+  PrunePlan plan;
+  std::vector<std::vector<float>> norms;  // [layers * kSites][width]
+  int at_least[kSites] = {};              // m
+
+  int entries() const { return static_cast<int>(context.layers.size()) * kSites; }
+  int width(Site site) const {
+    const int widths[kSites] = {context.d, context.q_dim, context.d, context.f};
+    return widths[static_cast<int>(site)];
+  }
+  int widest() const { return std::max({context.d, context.q_dim, context.f}); }
+};
+
+struct PlusEntry {  // of one layer and site
+  ScoreHistogram counts;
+  bool only_first = false;  // counts hold position 0 alone, until a later one comes
+  float tau = 0;
+  uint64_t counted = 0;
+  std::vector<int32_t> list;  // [width + 1]
+};
+
+struct PlusScratch {  // of one thread
+  std::vector<float> scores;
+  ScoreHistogram counts;
+};
+
+class PlusState final : public PolicyState {
+ public:
+  explicit PlusState(const PlusSetup& setup)
+      : setup_(&setup),
+        entries_(static_cast<size_t>(setup.entries())),
+        scratch_(static_cast<size_t>(setup.context.pool->threads())),
+        top_(setup.widest()) {
+    for (size_t i = 0; i < entries_.size(); ++i) entries_[i].list.resize(setup.norms[i].size() + 1);
+    for (PlusScratch& s : scratch_) s.scores.resize(static_cast<size_t>(setup.widest()));
+  }
+
+  void observe(Site site, int layer, const float* x, int n, size_t ldx, int first_pos) override {
+    const size_t i = index(site, layer);
+    PlusEntry& entry = entries_[i];
+    if (first_pos == 0 && n == 1) {
+      entry.only_first = true;
+    } else if (first_pos == 0) {  // position 0 is an outlier; it counts only where there is nothing else
+      x += ldx;
+      --n;
+    }
+    if (entry.only_first && first_pos > 0 && n > 0) {
+      entry.counts.clear();
+      entry.only_first = false;
+    }
+    count(entry, setup_->norms[i], x, n, ldx);
+  }
+
+  void partition() override {
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      PlusEntry& entry = entries_[i];
+      entry.counted = entry.counts.total();
+      if (entry.counted == 0) {
+        fail("thresholds: layer {} has observed no prompt token at site {}", i / kSites, site_name(Site(i % kSites)));
+      }
+      entry.tau = entry.counts.quantile(setup_->plan.level);
+    }
+    partitioned_ = true;
+  }
+
+  Selection select(Site site, int layer, std::span<const float> x, int) override {
+    if (!partitioned_) fail("select: expected partition() before the first decoded token");
+    const size_t i = index(site, layer);
+    PlusEntry& entry = entries_[i];
+    const std::span<float> scores = score(setup_->norms[i], x.data(), scratch_.front());
+    const int kept =
+        select_by_threshold(scores, entry.tau, setup_->at_least[static_cast<int>(site)], top_, entry.list.data());
+    ++selections;
+    return {.kind = Selection::Kind::Columns, .list = {entry.list.data(), kept}, .zero_rest = false};
+  }
+
+  std::optional<SiteThreshold> threshold(Site site, int layer) const override {
+    if (!partitioned_) return std::nullopt;
+    const PlusEntry& entry = entries_[index(site, layer)];
+    return SiteThreshold{.level = setup_->plan.level, .tau = entry.tau, .counted = entry.counted};
+  }
+
+  std::unique_ptr<PolicyState> clone() const override { return std::make_unique<PlusState>(*this); }
+
+ private:
+  static size_t index(Site site, int layer) { return static_cast<size_t>(layer) * kSites + static_cast<size_t>(site); }
+
+  std::span<float> score(std::span<const float> norms, const float* x, PlusScratch& scratch) const {
+    const std::span<float> scores = std::span(scratch.scores).first(norms.size());
+    setup_->context.kernels->channel_scores(x, norms.data(), {nullptr, static_cast<int>(norms.size())}, scores.data());
+    return scores;
+  }
+
+  void count(PlusEntry& entry, std::span<const float> norms, const float* x, int n, size_t ldx) {
+    setup_->context.pool->run((n + kTokensPerPiece - 1) / kTokensPerPiece, [&](int piece, int thread) {
+      PlusScratch& scratch = scratch_[static_cast<size_t>(thread)];
+      const int begin = piece * kTokensPerPiece, end = std::min(begin + kTokensPerPiece, n);
+      for (int t = begin; t < end; ++t) {
+        scratch.counts.add(score(norms, x + static_cast<size_t>(t) * ldx, scratch));
+      }
+    });
+    for (PlusScratch& scratch : scratch_) {
+      entry.counts.add(scratch.counts);
+      scratch.counts.clear();
+    }
+  }
+
+  const PlusSetup* setup_;
+  std::vector<PlusEntry> entries_;  // [layers * kSites]
+  bool partitioned_ = false;
+  std::vector<PlusScratch> scratch_;  // [threads]
+  TopK top_;
+};
+
+class PlusPolicy final : public Policy {
+ public:
+  explicit PlusPolicy(PlusSetup setup) : setup_(std::move(setup)) {}
+  const PrunePlan& plan() const override { return setup_.plan; }
+  std::unique_ptr<PolicyState> begin() const override { return std::make_unique<PlusState>(setup_); }
+
+ private:
+  PlusSetup setup_;
+};
+
+// The level at which pop+ plans as many bytes as the rows method options.match at the same ratio.
+double matched_level(const PruneOptions& options, const PolicyContext& context) {
+  const std::optional<double> gamma = row_gamma(options.match);
+  if (!gamma)
+    fail("--match: expected a method that selects rows (pop, fixed, full, random), found \"{}\"",
+         printable(options.match));
+  const BlockWeights weights = count_weights(context.layers);
+  const auto level_at = [&](double ratio) {
+    PruneOptions rows;
+    rows.method = options.match;
+    rows.ratio = ratio;
+    rows.ratio_of = options.ratio_of;
+    rows.total_weights = options.total_weights;
+    const PartitionSizes sizes = partition_sizes(context.f, ffn_sparsity(rows, weights), *gamma);
+    const double bytes = planned_row_bytes(context.layers, sizes.retained + sizes.candidate, sizes.kept);
+    // At ratio 0 the formulas meet but for rounding.
+    return std::max(0.0, level_for_bytes(context.layers, bytes));
+  };
+  const double ratio = options.ratio.value_or(kDefaultRatio), level = level_at(ratio);
+  if (level <= kMaxLevel) return level;
+  double possible = 0, too_much = ratio;
+  while (too_much - possible > 5e-5) {
+    const double middle = (possible + too_much) / 2;
+    (level_at(middle) <= kMaxLevel ? possible : too_much) = middle;
+  }
+  fail("--ratio: {} with --match {} needs a level of {:.3f}, more than {}; the largest possible ratio is {:.4f}", ratio,
+       options.match, level, kMaxLevel, std::floor(possible * 1e4) / 1e4);
+}
+
+}  // namespace
+
+std::unique_ptr<Policy> create_pop_plus(const PruneOptions& options, const PolicyContext& context) {
+  PlusSetup setup;
+  setup.context = context;
+  setup.plan.method = options.method;
+  setup.plan.ratio = options.ratio.value_or(kDefaultRatio);
+  setup.plan.level =
+      options.match.empty() ? column_level(options, count_weights(context.layers)) : matched_level(options, context);
+  for (int s = 0; s < kSites; ++s) {
+    setup.at_least[s] = static_cast<int>(std::ceil((1 - setup.plan.level) * setup.width(Site(s)) / 8));
+  }
+  std::vector<std::vector<Matrix>> stacks;
+  for (const LayerWeights& l : context.layers) {
+    stacks.push_back({l.q, l.k, l.v});
+    stacks.push_back({l.o});
+    stacks.push_back({l.gate_up});
+    stacks.push_back({l.down});
+  }
+  setup.norms = column_norm_tables(stacks, Norm::Two, *context.pool);
+  return std::make_unique<PlusPolicy>(std::move(setup));
+}
+
+}  // namespace pop

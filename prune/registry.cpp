@@ -1,0 +1,96 @@
+#include "prune/registry.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/error.h"
+#include "prune/methods/methods.h"
+
+namespace pop {
+namespace {
+
+constexpr const char* kPopOptions[] = {"ratio",  "ffn-sparsity",  "ratio-of", "gamma",
+                                       "metric", "decode-metric", "norm",     "prefill"};
+constexpr const char* kFixedOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "metric", "norm", "prefill"};
+constexpr const char* kFullOptions[] = {"ratio",         "ffn-sparsity", "ratio-of", "metric",
+                                        "decode-metric", "norm",         "prefill"};
+constexpr const char* kRandomOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "prefill", "seed", "random-every"};
+constexpr const char* kPopPlusOptions[] = {"ratio", "ratio-of", "match"};
+
+constexpr MethodInfo kMethods[] = {
+    {"dense", "every weight, every token", "-", "nothing", "nothing", "exact", {}, create_dense},
+    {"pop",
+     "FFN channels: the prompt sets retained, candidate and pruned ones, each token chooses among the candidates",
+     "arXiv 2602.06822", "prompt", "rows", "exact", kPopOptions, create_pop},
+    {"pop+", "input channels of every matrix: thresholds from the prompt, each token keeps what reaches them", "ours",
+     "prompt", "columns", "threshold", kPopPlusOptions, create_pop_plus},
+    {"fixed", "pop without candidates: the prompt's mask for the whole answer", "arXiv 2602.06822, variant 1", "prompt",
+     "rows", "exact", kFixedOptions, create_pop},
+    {"full", "pop with every channel as a candidate: gate and up are read whole, down is pruned",
+     "arXiv 2602.06822, variant 2", "prompt", "rows", "exact", kFullOptions, create_pop},
+    {"random", "FFN channels by lot: what every importance has to beat", "-", "nothing", "rows", "exact",
+     kRandomOptions, create_random},
+};
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+const MethodInfo& find_method(std::string_view name) {
+  const std::string_view start = name.substr(0, 64);  // what is longer is no typing error
+  const MethodInfo* nearest = nullptr;
+  size_t least = 0;
+  for (const MethodInfo& method : kMethods) {
+    if (name == method.name) return method;
+    const size_t distance = edit_distance(start, method.name);
+    if (nearest == nullptr || distance < least) {
+      nearest = &method;
+      least = distance;
+    }
+  }
+  fail("--prune: expected a method (see `pop methods`), found \"{}\"; the nearest is {}", printable(name),
+       nearest->name);
+}
+
+void check_options(const MethodInfo& method, const PruneOptions& o) {
+  const std::pair<const char*, bool> given[] = {{"ratio", o.ratio.has_value()},
+                                                {"ffn-sparsity", o.ffn_sparsity.has_value()},
+                                                {"ratio-of", o.ratio_of != RatioOf::Blocks},
+                                                {"gamma", o.gamma.has_value()},
+                                                {"metric", o.metric.has_value()},
+                                                {"decode-metric", o.decode_metric.has_value()},
+                                                {"norm", o.norm.has_value()},
+                                                {"prefill", o.prefill_pruned},
+                                                {"match", !o.match.empty()},
+                                                {"random-every", o.random_every != RandomEvery::Sequence}};
+  for (const auto& [option, is_given] : given) {
+    const auto applies = [&](const char* name) { return std::string_view(name) == option; };
+    if (is_given && std::none_of(method.options.begin(), method.options.end(), applies)) {
+      fail("--{}: does not apply to method {}", option, method.name);
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const MethodInfo> methods() { return kMethods; }
+
+std::unique_ptr<Policy> make_policy(const PruneOptions& options, const PolicyContext& context) {
+  const MethodInfo& method = find_method(options.method);
+  check_options(method, options);
+  return method.create(options, context);
+}
+
+}  // namespace pop
