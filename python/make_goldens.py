@@ -21,6 +21,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import golden_file
 import tiny_models
+import vocabulary
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests" / "goldens"
@@ -144,15 +145,7 @@ def tiny(name):
 
 
 def default():
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    fields = gguf.GGUFReader(DEFAULT).fields
-    tokens = fields["tokenizer.ggml.tokens"].contents()
-    merges = [tuple(m.split(" ")) for m in fields["tokenizer.ggml.merges"].contents()]
-    bpe = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
-    bpe.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
-                                                 pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    bpe.decoder = decoders.ByteLevel()
+    bpe = vocabulary.tokenizer(DEFAULT)
     prompts = {name: bpe.encode(text).ids[:POSITIONS] for name, text in PROMPTS.items()}
     for name, ids in prompts.items():
         assert len(ids) == POSITIONS, f"{name}: expected {POSITIONS} tokens, found {len(ids)}"

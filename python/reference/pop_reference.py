@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-SITES = ("qkv", "o", "gate_up", "down")
+SITE_WEIGHTS = {"qkv": ("attn_q", "attn_k", "attn_v"), "o": ("attn_output",), "gate_up": ("ffn_gate", "ffn_up"),
+                "down": ("ffn_down",)}
+SITES = tuple(SITE_WEIGHTS)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -64,8 +66,9 @@ def score_down(sum_h2, w_down, norm):
 
 
 def score_gate_up(x_norm, w_gate, w_up, norm):
-    """x_norm [d] >= 0, w_gate and w_up [f, d] -> [f]: A_k((|W_gate[i, k]| + |W_up[i, k]|) * x_norm[k])."""
-    return aggregate((np.abs(w_gate) + np.abs(w_up)) * x_norm, norm, axis=1)
+    """x_norm [n, d] >= 0, w_gate and w_up [f, d] -> [n, f]: A_k((|W_gate[i, k]| + |W_up[i, k]|) * x_norm[k]) of each row."""
+    weights = np.abs(w_gate) + np.abs(w_up)
+    return np.stack([aggregate(weights * row, norm, axis=1) for row in x_norm])
 
 
 def add_squares(total, rows):
@@ -228,7 +231,7 @@ class Pop(Dense):
             scores = score_down(add_squares(np.zeros(x.shape[1]), x), d["ffn_down"], self.norm_of("down"))
         else:
             x_norm = np.sqrt(add_squares(np.zeros(self.x[layer].shape[1]), self.x[layer]))
-            scores = score_gate_up(x_norm, d["ffn_gate"], d["ffn_up"], self.norm_of("gate-up"))
+            scores = score_gate_up(x_norm[None], d["ffn_gate"], d["ffn_up"], self.norm_of("gate-up"))[0]
         self.partitions[layer] = partition(scores, self.p, self.gamma)
         if self.prefill == "dense":
             return None
@@ -241,8 +244,7 @@ class Pop(Dense):
         d = self.model.layers[layer]
         if self.decode_metric == "down":
             return np.abs(h) * aggregate(np.abs(d["ffn_down"]), self.norm_of("down"), axis=0)
-        norm = self.norm_of("gate-up")
-        return np.stack([score_gate_up(np.abs(x), d["ffn_gate"], d["ffn_up"], norm) for x in self.x[layer]])
+        return score_gate_up(np.abs(self.x[layer]), d["ffn_gate"], d["ffn_up"], self.norm_of("gate-up"))
 
     def select(self, site, layer, x):
         if site == "gate_up":
@@ -360,9 +362,7 @@ class Llama:
     def column_norms(self, layer, site):
         """c of section 8b, made once."""
         if (layer, site) not in self._column_norms:
-            names = {"qkv": ("attn_q", "attn_k", "attn_v"), "o": ("attn_output",), "gate_up": ("ffn_gate", "ffn_up"),
-                     "down": ("ffn_down",)}[site]
-            self._column_norms[layer, site] = column_norms(*(self.layers[layer][n] for n in names))
+            self._column_norms[layer, site] = column_norms(*(self.layers[layer][n] for n in SITE_WEIGHTS[site]))
         return self._column_norms[layer, site]
 
     def norm(self, x, weight):

@@ -35,10 +35,10 @@ def test_scores_by_hand():
     assert pr.score_down(sums, w_down, "max").tolist() == [5 * 4, 2 * 2]
     gate = np.array([[1, -2], [0, 1]], dtype=np.float32)
     up = np.array([[-1, 1], [3, -1]], dtype=np.float32)               # |gate| + |up| = [[2, 3], [3, 2]]
-    x = np.array([2.0, 5.0])
-    assert pr.score_gate_up(x, gate, up, "1").tolist() == [19, 16]
-    assert pr.score_gate_up(x, gate, up, "2") == pytest.approx([math.hypot(4, 15), math.hypot(6, 10)])
-    assert pr.score_gate_up(x, gate, up, "max").tolist() == [15, 10]
+    x = np.array([[2.0, 5.0], [1.0, 0.0]])
+    assert pr.score_gate_up(x, gate, up, "1").tolist() == [[19, 16], [2, 3]]
+    assert pr.score_gate_up(x, gate, up, "2")[0] == pytest.approx([math.hypot(4, 15), math.hypot(6, 10)])
+    assert pr.score_gate_up(x, gate, up, "max").tolist() == [[15, 10], [2, 3]]
 
 
 def test_ties_keep_the_lower_index():
