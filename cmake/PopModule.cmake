@@ -52,3 +52,19 @@ function(pop_test name)
   gtest_discover_tests(${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
                        PROPERTIES TIMEOUT 600)
 endfunction()
+
+# pop_fuzzer(NAME SOURCES ...)
+#   A libFuzzer program (clang, POP_BUILD_FUZZERS). SOURCES: the entry and, compiled again with the fuzzer's
+#   instrumentation, the library sources it is to explore, as paths from the repository root.
+function(pop_fuzzer name)
+  if(NOT POP_BUILD_FUZZERS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
+  list(TRANSFORM ARG_SOURCES PREPEND "${CMAKE_SOURCE_DIR}/")
+  add_executable(${name} ${ARG_SOURCES})
+  pop_compile_options(${name})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_link_libraries(${name} PRIVATE fmt::fmt)
+endfunction()

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <new>
@@ -306,6 +307,19 @@ TEST(GgufHostile, EveryEightBytesMadeExtreme) {
       survives(changed, at, extreme);
     }
   }
+}
+
+// Files the fuzzer found worth keeping (formats/gguf_fuzz.cpp); one for each new way through the parser.
+TEST(GgufHostile, CorpusOfTheFuzzer) {
+  int opened = 0, refused = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("formats/testdata/corpus")) {
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(in), {}};
+    SCOPED_TRACE(entry.path());
+    ++(survives(bytes, 0, 0) ? opened : refused);
+  }
+  EXPECT_GT(opened, 2);
+  EXPECT_GT(refused, 5);
 }
 
 }  // namespace
