@@ -142,7 +142,8 @@ void Tokenizer::add_merges(const TokenizerData& data) {
       return found->second;
     };
     const std::string left = merge.substr(0, space), right = merge.substr(space + 1);
-    if (!merges_.add(id_of(left), id_of(right), id_of(left + right)))
+    const int32_t left_id = id_of(left), right_id = id_of(right);
+    if (!merges_.add(left_id, right_id, id_of(left + right)))
       fail("tokenizer.ggml.merges: expected every pair once, found \"{}\" again as merge {}", printable(merge), rank);
   }
 }

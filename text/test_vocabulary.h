@@ -1,0 +1,33 @@
+// For tests and the program tests/tokenizer/tokenize_file only: a vocabulary from JSON, written by tests/tokenizer/reference.py.
+#pragma once
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "text/tokenizer.h"
+
+namespace pop {
+
+inline nlohmann::json read_json(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail("{}: cannot be read", path);
+  return nlohmann::json::parse(file);
+}
+
+// The keys are the members of TokenizerData; "pre" may be overridden by the caller.
+inline TokenizerData vocabulary_from_json(const nlohmann::json& json) {
+  TokenizerData data;
+  data.model = json.at("model");
+  data.pre = json.at("pre");
+  data.tokens = json.at("tokens").get<std::vector<std::string>>();
+  data.token_types = json.at("token_types").get<std::vector<int32_t>>();
+  data.merges = json.at("merges").get<std::vector<std::string>>();
+  data.bos = json.value("bos", -1);
+  data.eos = json.value("eos", -1);
+  data.unk = json.value("unk", -1);
+  data.pad = json.value("pad", -1);
+  return data;
+}
+
+}  // namespace pop
