@@ -22,6 +22,12 @@ namespace pop {
 
 using Exception = std::runtime_error;  // what the library throws derives from it
 
+// Thrown by Session::score when hooks.interrupted said so. (generate returns what there is.)
+class Interrupted : public std::runtime_error {
+ public:
+  Interrupted() : std::runtime_error("interrupted") {}
+};
+
 struct EngineOptions {
   std::string model;                  // a GGUF file, or the first part of a split one
   int threads = 0;                    // 0: the CPUs this process may use
@@ -93,7 +99,8 @@ class SelectionObserver {
 };
 
 struct RunHooks {
-  std::function<void(int sequence, int position, std::span<const float> logits)> on_logits;  // of every computed position
+  // Logits of every computed position, in order within a sequence. sequence: 0 in generate, the request's index in score.
+  std::function<void(int sequence, int position, std::span<const float> logits)> on_logits;
   SelectionObserver* observer = nullptr;
   std::function<bool()> interrupted;                            // asked between tokens and prefill chunks
   std::function<void(int64_t done, int64_t total)> on_progress;  // tokens, during prefill and scoring
@@ -128,7 +135,8 @@ struct GenerateResult {
 
 struct ScoreRequest {
   std::vector<int32_t> ids;
-  int split = -1;  // the first `split` tokens are prefill, the rest decode; -1: all prefill
+  int split = -1;      // the first `split` tokens are prefill, the rest decode; -1: all prefill
+  int score_from = 1;  // log-probabilities (and on_logits) of earlier positions are not computed
 };
 
 struct TopToken {
@@ -143,8 +151,8 @@ struct PartitionSummary {
 };
 
 struct ScoreResult {
-  std::vector<double> logprobs;  // [ids]; natural logarithm; logprobs[0] is NaN (nothing predicts it)
-  double nll_sum = 0;            // positions >= max(1, split)
+  std::vector<double> logprobs;  // [ids]; natural logarithm; NaN where not computed, and at 0 (nothing predicts it)
+  double nll_sum = 0;            // positions >= max(1, split), from score_from on
   double nll_decode_sum = 0;     // positions > split
   int scored = 0, scored_decode = 0;
   std::vector<TopToken> top;  // 5 best of the last position
@@ -203,9 +211,9 @@ class Engine {
 
   std::unique_ptr<Session> session(const PruneSettings& prune = {});
 
+  struct Impl;  // defined inside the library
+
  private:
-  friend class Session;
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
@@ -220,10 +228,10 @@ class Session {
   std::vector<ScoreResult> score(std::span<const ScoreRequest> requests, int batch = 1, const RunHooks& hooks = {});
   void reset();
 
- private:
-  friend class Engine;
-  struct Impl;
+  struct Impl;  // defined inside the library
   explicit Session(std::unique_ptr<Impl> impl);
+
+ private:
   std::unique_ptr<Impl> impl_;
 };
 

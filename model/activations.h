@@ -37,22 +37,20 @@ class Activations {
     for (AlignedBuffer& buffer : packed) buffer = AlignedBuffer(act * rows);
     const int outputs = std::max({spec.d, 2 * spec.f, spec.q_dim() + 2 * spec.kv_dim()});
     partial = floats(size_t(std::max(column_slices(spec.d) * outputs, column_slices(widest) * spec.d)));
-    attention = floats(size_t(threads) * attention_scratch(spec, context));
+    attention_stride = (size_t(spec.heads / spec.kv_heads) * size_t(context) + 15) / 16 * 16;
+    attention = floats(size_t(threads) * attention_stride);
     selections.resize(rows);
     positions.resize(rows);
     wanted.reserve(rows);
   }
 
   int max_rows() const { return max_rows_; }
-  // Floats one thread needs for one key-value head.
-  static size_t attention_scratch(const ModelSpec& spec, int context) {
-    return (size_t(spec.heads / spec.kv_heads) * size_t(context) + 15) / 16 * 16;
-  }
   // The head runs for at most so many rows at once, whatever the prompt's length.
   static constexpr int kLogitRows = 16;
 
   AlignedBuffer x, normed, qkv, attended, gate_up, h, masked, delta, cos_sin, logits, partial, attention;
   AlignedBuffer packed[3];  // x of a site prepared for up to three (arithmetic, layout) pairs
+  size_t attention_stride = 0;         // floats of `attention` that each thread has
   std::vector<Selection> selections;   // [rows] of the site at hand
   std::vector<int> positions;          // [rows]
   std::vector<int> wanted;             // rows of the pass that want logits

@@ -84,7 +84,6 @@ void attend(const Pass& pass, int layer) {
     }
   });
   const int group = s.heads / s.kv_heads;
-  const size_t scratch = Activations::attention_scratch(s, pass.rows[0].sequence->kv.capacity());
   pass.run.pool->run(pass.count() * s.kv_heads, [&](int piece, int thread) {
     const int r = piece / s.kv_heads, head = piece % s.kv_heads;
     const KvCache& kv = pass.rows[size_t(r)].sequence->kv;
@@ -99,7 +98,7 @@ void attend(const Pass& pass, int layer) {
                  .keys = pass.positions[r] + 1,
                  .scale = pass.model.attention_scale,
                  .out = f32(pass.scratch.attended) + size_t(r) * size_t(s.q_dim()) + query,
-                 .scratch = f32(pass.scratch.attention) + size_t(thread) * scratch});
+                 .scratch = f32(pass.scratch.attention) + size_t(thread) * pass.scratch.attention_stride});
   });
 }
 

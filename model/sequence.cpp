@@ -13,26 +13,20 @@ uint64_t Sequence::cached_bytes(Site site, int layer, int matrix, const Matrix& 
 }
 
 void pack_ffn(const Model& model, Sequence& sequence, ThreadPool& pool) {
-  const auto layers = size_t(model.spec.layers);
-  std::vector<PackedFfn> packed = std::move(sequence.packed);
-  packed.resize(layers);
-  sequence.packed.clear();
-  for (size_t l = 0; l < layers; ++l) {
-    const Selection units = sequence.policy->reachable(Site::GateUp, int(l));
-    const Selection columns = sequence.policy->reachable(Site::Down, int(l));
-    if (units.kind != Selection::Kind::Rows || columns.kind != Selection::Kind::Columns) return;
-  }
-  pool.run(int(layers), [&](int l, int) {
+  const int layers = model.spec.layers;
+  for (int l = 0; l < layers; ++l)
+    if (sequence.policy->reachable(Site::GateUp, l).kind != Selection::Kind::Rows) return;
+  sequence.packed.resize(size_t(layers));
+  pool.run(layers, [&](int l, int) {
     const LayerWeights& w = model.layers[size_t(l)];
-    PackedFfn& p = packed[size_t(l)];
-    p.gate_up = w.gate_up.layout == Layout::Rows
-                    ? pack(w.gate_up, sequence.policy->reachable(Site::GateUp, l).list, p.gate_up_memory, p.gate_up_tables)
-                    : w.gate_up;
-    p.down = w.down.layout == Layout::Columns
-                 ? pack(w.down, sequence.policy->reachable(Site::Down, l).list, p.down_memory, p.down_tables)
-                 : w.down;
+    PackedFfn& p = sequence.packed[size_t(l)];
+    const auto pack_if = [&](const Matrix& from, Layout layout, Site site, AlignedBuffer& memory, PackedTables& tables) {
+      return from.layout == layout ? pack(from, sequence.policy->reachable(site, l).list, memory, tables) : from;
+    };
+    p.gate_up = pack_if(w.gate_up, Layout::Rows, Site::GateUp, p.gate_up_memory, p.gate_up_tables);
+    p.down = pack_if(w.down, Layout::Columns, Site::Down, p.down_memory, p.down_tables);
   });
-  sequence.packed = std::move(packed);
+  sequence.use_packed = true;
 }
 
 }  // namespace pop

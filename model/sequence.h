@@ -29,10 +29,11 @@ struct PackedFfn {
 struct Sequence {
   int id = 0;
   int length = 0;     // positions in the cache
-  int decoded = 0;    // tokens that went through decode since the last partition
+  int prefilled = 0;  // of them, from the last prefill on: decode began here
   KvCache kv;
   std::unique_ptr<PolicyState> policy;  // null: dense, nothing is asked
-  std::vector<PackedFfn> packed;        // [layers] or empty
+  std::vector<PackedFfn> packed;        // [layers] or empty; memory stays for the next partition
+  bool use_packed = false;              // from pack_ffn() until the next prefill
   ReadCounts reads;
 
   // bytes_read(w, list), remembered while the list stays the one it was counted for (R and C of a partition do).
@@ -40,10 +41,10 @@ struct Sequence {
   void forget_bytes() { counted_.clear(); }
 
   const Matrix& gate_up(const Model& model, int layer) const {
-    return packed.empty() ? model.layers[size_t(layer)].gate_up : packed[size_t(layer)].gate_up;
+    return !use_packed ? model.layers[size_t(layer)].gate_up : packed[size_t(layer)].gate_up;
   }
   const Matrix& down(const Model& model, int layer) const {
-    return packed.empty() ? model.layers[size_t(layer)].down : packed[size_t(layer)].down;
+    return !use_packed ? model.layers[size_t(layer)].down : packed[size_t(layer)].down;
   }
 
  private:
@@ -57,7 +58,7 @@ struct Sequence {
 };
 
 // Copies the reachable FFN channels of every layer into the sequence (prune/policy.h, reachable()). Changes no bit of any
-// result. Does nothing where everything is reachable. Memory is kept for the next call.
+// result. Does nothing where everything is reachable.
 void pack_ffn(const Model& model, Sequence& sequence, ThreadPool& pool);
 
 }  // namespace pop

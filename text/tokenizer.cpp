@@ -239,6 +239,16 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special
   return out;
 }
 
+std::vector<Tokenizer::Range> Tokenizer::control_ranges(std::string_view text) const {
+  std::vector<Range> ranges;
+  for (size_t at = 0; at < text.size();) {
+    const auto [id, length] = added_.match(text.substr(at));
+    if (id >= 0 && is_special(id)) ranges.push_back({at, at + length});
+    at += id < 0 ? 1 : length;
+  }
+  return ranges;
+}
+
 void Tokenizer::encode_plain(std::string_view text, BpeScratch& scratch, std::vector<int32_t>& out) const {
   if (text.empty()) return;
   const std::string normal = pre_.normalise(text);

@@ -51,6 +51,9 @@ class Tokenizer {
   };
   std::vector<int32_t> encode(std::string_view text, bool parse_special, std::span<const Range> literal = {}) const;
 
+  // Where control tokens (and unknown) stand in `text`, as encode would parse them.
+  std::vector<Range> control_ranges(std::string_view text) const;
+
   // The bytes of the ids, one after the other: the inverse of encode (of the normalised text where `normalises`), but for
   // missing bytes. With `skip_special` control and unknown tokens give nothing. An id outside the vocabulary is an error.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;

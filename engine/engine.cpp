@@ -1,0 +1,89 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/version.h"
+#include "engine/impl.h"
+
+namespace pop {
+
+Activations& Engine::Impl::scratch(int rows) {
+  const int least = std::max(rows, 64);
+  if (scratch_memory == nullptr || scratch_memory->max_rows() < least)
+    scratch_memory = std::make_unique<Activations>(model->spec, kernels, least, info.context, pool.threads());
+  return *scratch_memory;
+}
+
+PolicyContext Engine::Impl::policy_context() {
+  const ModelSpec& s = model->spec;
+  return {.layers = model->layers, .d = s.d, .f = s.f, .q_dim = s.q_dim(), .kv_dim = s.kv_dim(), .kernels = &kernels, .pool = &pool};
+}
+
+ReadStats Engine::Impl::read_stats(const ReadCounts& counts) const {
+  ReadStats stats;
+  stats.tokens = counts.tokens;
+  if (counts.tokens == 0) return stats;
+  const auto tokens = double(counts.tokens);
+  // Every decoded token is scored or sampled from, so the head is read once for each, whole.
+  const double blocks = double(counts.block_bytes) / tokens, head = double(dense_head_bytes);
+  stats.weight_bytes_per_token = blocks + head;
+  stats.weights_read_share = (blocks + head) / double(dense_block_bytes + dense_head_bytes);
+  stats.block_weights_read_share = blocks / double(dense_block_bytes);
+  stats.selected_share = double(counts.elements_used) / tokens / double(block_elements);
+  return stats;
+}
+
+void check_ids(std::span<const int32_t> ids, int vocab) {
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= vocab) fail("token id {}: expected 0 to {}, found {}", i, vocab - 1, ids[i]);
+}
+
+std::vector<ProfilePart> profile_parts(const Profile& profile) {
+  std::vector<ProfilePart> parts;
+  for (size_t i = 0; i < size_t(Part::kCount); ++i) parts.push_back({part_name(Part(i)), profile.seconds[i], profile.bytes[i]});
+  return parts;
+}
+
+Engine::Engine(const EngineOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+
+const ModelInfo& Engine::info() const { return impl_->info; }
+std::vector<int32_t> Engine::encode(std::string_view text, bool special) const {
+  return impl_->text->tokenizer().encode(text, special);
+}
+std::vector<int32_t> Engine::prompt(std::string_view text, bool special) const { return impl_->text->prompt(text, special); }
+std::string Engine::decode(std::span<const int32_t> ids, bool skip_special) const {
+  return impl_->text->tokenizer().decode(ids, skip_special);
+}
+std::string Engine::token_text(int32_t id) const { return std::string(impl_->text->tokenizer().piece(id)); }
+bool Engine::ends_generation(int32_t id) const {
+  return impl_->text->has_tokenizer() && impl_->text->tokenizer().is_end_of_generation(id);
+}
+std::vector<int32_t> Engine::chat_prompt(std::span<const ChatMessage> messages) const { return impl_->text->chat_prompt(messages); }
+std::string Engine::chat_text(std::span<const ChatMessage> messages) const { return impl_->text->chat_text(messages); }
+
+std::unique_ptr<Session> Engine::session(const PruneSettings& prune) {
+  return std::make_unique<Session>(std::make_unique<Session::Impl>(*impl_, prune));
+}
+
+std::vector<std::string> method_names() {
+  std::vector<std::string> names;
+  for (const MethodInfo& method : methods()) names.emplace_back(method.name);
+  return names;
+}
+
+std::vector<std::string> built_isa_names() { return {built_isas().begin(), built_isas().end()}; }
+
+std::vector<std::string> available_isa_names() {
+  std::vector<std::string> names;
+  for (const char* name : built_isas())
+    if (isa_available(name)) names.emplace_back(name);
+  return names;
+}
+
+BuildInfo build_info() {
+  const VersionInfo v = version_info();
+  return {v.version, v.commit, v.compiler, v.build_type};
+}
+
+}  // namespace pop

@@ -1,0 +1,82 @@
+// What Engine and Session are made of; private to engine/.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "engine/pop.h"
+#include "engine/text_model.h"
+#include "kernels/select.h"
+#include "model/activations.h"
+#include "model/forward.h"
+#include "prune/registry.h"
+
+namespace pop {
+
+struct Engine::Impl {
+  explicit Impl(const EngineOptions& options);
+
+  EngineOptions options;
+  const KernelTable& kernels;
+  std::optional<ActType> activations;
+  KvType kv;
+  ThreadPool pool;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<TextModel> text;
+  ModelInfo info;
+  std::unique_ptr<Activations> scratch_memory;
+  uint64_t dense_block_bytes = 0, dense_head_bytes = 0, block_elements = 0;
+
+  // Scratch for passes of up to `rows` rows; grown when a larger pass comes.
+  Activations& scratch(int rows);
+  RunContext run_context() { return {&kernels, &pool, activations, nullptr, {}}; }
+  PolicyContext policy_context();
+  ReadStats read_stats(const ReadCounts& counts) const;
+
+ private:
+  void fill_info();
+};
+
+// Tells an observer of a sequence's choices, and of what its partition came to.
+class Observation : public SelectionListener {
+ public:
+  Observation(SelectionObserver* observer, int layers) : observer_(observer), layers_(layers) {}
+  void chosen(const Sequence& sequence, int position, int layer, Site site, const Selection& selection) override;
+  void partitioned(const Sequence& sequence) const;
+
+ private:
+  SelectionObserver* observer_;
+  int layers_;
+};
+
+struct Session::Impl {
+  Impl(Engine::Impl& engine, const PruneSettings& settings);
+
+  Engine::Impl& engine;
+  bool pack;
+  std::unique_ptr<Policy> policy;
+  PrunePlanInfo plan;
+  Sequence sequence;               // of the conversation; its cache is made at the first use
+  std::vector<int32_t> prefilled;  // what stands in the cache from prefills, hence may be continued
+
+  void reset();
+  GenerateResult generate(std::span<const int32_t> prompt, const GenerateOptions& options);
+  std::vector<ScoreResult> score(std::span<const ScoreRequest> requests, int batch, const RunHooks& hooks);
+
+  bool prefill_is_pruned() const { return plan.prefill == "pruned"; }
+  // Rows of one sequence that may go through decode together when they are known beforehand.
+  int rows_together() const { return plan.decode_metric == "gate-up" ? 1 : kDecodeRows; }
+  static constexpr int kDecodeRows = 32;
+  void begin_sequence(Sequence& s, int id, int capacity) const;
+  void end_prefill(Sequence& s, int tokens_to_come, const Observation* observation, Timing& timing);
+};
+
+PruneOptions prune_options(const PruneSettings& settings, const PolicyContext& context, uint64_t total_weights);
+std::vector<ProfilePart> profile_parts(const Profile& profile);
+
+// A token id from outside. Throws Error naming the range.
+void check_ids(std::span<const int32_t> ids, int vocab);
+
+}  // namespace pop

@@ -1,0 +1,166 @@
+// Teacher-forced scoring: log-probabilities of given tokens, prefill and decode, several requests in one forward.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "engine/impl.h"
+
+namespace pop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One request on its way through prefill and decode.
+struct Job {
+  const ScoreRequest* request;
+  ScoreResult* result;
+  Sequence* sequence;
+  int index;       // among all requests
+  int split;       // tokens of prefill
+  int next = 0;    // first token not yet computed
+  StreamHash hash;
+
+  int size() const { return int(request->ids.size()); }
+  bool wants(int position) const { return position + 1 >= request->score_from; }
+};
+
+// The logits at `position` predict the token after it; at the last position they are the `top` list.
+void take_logits(Job& job, int position, std::span<const float> logits, const KernelTable& kernels) {
+  ScoreResult& r = *job.result;
+  job.hash.update(logits);
+  const double log_sum = kernels.log_sum_exp(logits.data(), int(logits.size()));
+  const int target = position + 1;
+  if (target < job.size()) {
+    const double logprob = double(logits[size_t(job.request->ids[size_t(target)])]) - log_sum;
+    r.logprobs[size_t(target)] = logprob;
+    if (target >= std::max(1, job.split == job.size() ? 1 : job.split)) r.nll_sum -= logprob, ++r.scored;
+    if (position >= job.split) r.nll_decode_sum -= logprob, ++r.scored_decode;
+    return;
+  }
+  std::vector<int32_t> order(logits.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = int32_t(i);
+  const size_t keep = std::min<size_t>(5, order.size());
+  std::partial_sort(order.begin(), order.begin() + std::ptrdiff_t(keep), order.end(), [&](int32_t a, int32_t b) {
+    return logits[size_t(a)] > logits[size_t(b)] || (logits[size_t(a)] == logits[size_t(b)] && a < b);
+  });
+  for (size_t i = 0; i < keep; ++i) r.top.push_back({order[i], logits[size_t(order[i])]});
+}
+
+void summarise_partition(const Sequence& sequence, int layers, ScoreResult& result) {
+  if (sequence.policy == nullptr) return;
+  for (int layer = 0; layer < layers; ++layer)
+    if (const Partition* p = sequence.policy->ffn_partition(layer)) {
+      const size_t shown = std::min<size_t>(10, p->retained.size());
+      result.partition.push_back({layer, int(p->retained.size()), int(p->candidate.size()), int(p->pruned.size()),
+                                  {p->retained.begin(), p->retained.begin() + std::ptrdiff_t(shown)}});
+    }
+}
+
+void check_request(const ScoreRequest& request, size_t index, int vocab, int context) {
+  const auto size = int64_t(request.ids.size());
+  if (size == 0) fail("request {}: expected at least one token, found none", index);
+  if (size > context) fail("request {}: expected at most {} tokens (--ctx), found {}", index, context, size);
+  if (request.split != -1 && (request.split < 1 || request.split > size))
+    fail("request {}: split: expected 1 to {} tokens of prefill, found {}", index, size, request.split);
+  check_ids(request.ids, vocab);
+}
+
+}  // namespace
+
+// Runs one phase of all jobs to its end: passes of at most `most` rows, at most `each` of one sequence.
+class ScoreRun {
+ public:
+  ScoreRun(Engine::Impl& engine, RunContext& run, const RunHooks& hooks) : engine_(engine), run_(run), hooks_(hooks) {}
+
+  void advance(std::span<Job> jobs, Phase phase, int most, int each) {
+    Activations& scratch = engine_.scratch(most);
+    for (;;) {
+      rows_.clear();
+      owners_.clear();
+      for (Job& job : jobs) {
+        const int end = phase == Phase::Prefill ? job.split : job.size();
+        const int take = std::min({end - job.next, most - int(rows_.size()), each});
+        for (int i = 0; i < take; ++i, ++job.next) {
+          rows_.push_back({job.sequence, job.request->ids[size_t(job.next)], job.wants(job.next)});
+          owners_.push_back({&job, job.next});
+        }
+      }
+      if (rows_.empty()) return;
+      if (hooks_.interrupted && hooks_.interrupted()) throw Interrupted();
+      forward(*engine_.model, run_, scratch, phase, rows_, [&](int row, std::span<const float> logits) {
+        const auto& [job, position] = owners_[size_t(row)];
+        take_logits(*job, position, logits, engine_.kernels);
+        if (hooks_.on_logits) hooks_.on_logits(job->index, position, logits);
+      });
+      done_ += int64_t(rows_.size());
+      if (hooks_.on_progress) hooks_.on_progress(done_, total_);
+    }
+  }
+  void set_total(int64_t total) { total_ = total; }
+
+ private:
+  Engine::Impl& engine_;
+  RunContext& run_;
+  const RunHooks& hooks_;
+  std::vector<ForwardRow> rows_;
+  std::vector<std::pair<Job*, int>> owners_;
+  int64_t done_ = 0, total_ = 0;
+};
+
+std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requests, int batch, const RunHooks& hooks) {
+  if (batch < 1 || batch > 1024) fail("batch: expected 1 to 1024, found {}", batch);
+  int longest = 0;
+  int64_t total = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    check_request(requests[i], i, engine.model->spec.vocab, engine.info.context);
+    longest = std::max(longest, int(requests[i].ids.size()));
+    total += int64_t(requests[i].ids.size());
+  }
+  std::vector<ScoreResult> results(requests.size());
+  std::vector<Sequence> sequences(std::min(size_t(batch), requests.size()));
+  RunContext run = engine.run_context();
+  Observation observation(hooks.observer, engine.model->spec.layers);
+  if (hooks.observer != nullptr) run.listener = &observation;
+  ScoreRun scorer(engine, run, hooks);
+  scorer.set_total(total);
+
+  for (size_t first = 0; first < requests.size(); first += sequences.size()) {
+    const size_t count = std::min(sequences.size(), requests.size() - first);
+    std::vector<Job> jobs;
+    Timing timing;
+    for (size_t i = 0; i < count; ++i) {
+      const ScoreRequest& request = requests[first + i];
+      begin_sequence(sequences[i], int(first + i), longest);
+      const int size = int(request.ids.size());
+      results[first + i].logprobs.assign(request.ids.size(), std::numeric_limits<double>::quiet_NaN());
+      jobs.push_back({&request, &results[first + i], &sequences[i], int(first + i), request.split < 0 ? size : request.split, 0, {}});
+    }
+    const Clock::time_point start = Clock::now();
+    if (prefill_is_pruned()) {  // layer by layer over one whole prompt at a time
+      for (Job& job : jobs) scorer.advance({&job, 1}, Phase::Prefill, job.split, job.split);
+    } else {
+      scorer.advance(jobs, Phase::Prefill, engine.options.prefill_chunk, engine.options.prefill_chunk);
+    }
+    timing.prefill_s = std::chrono::duration<double>(Clock::now() - start).count();
+    for (Job& job : jobs)
+      end_prefill(*job.sequence, count == 1 ? job.size() - job.split : std::min(1, job.size() - job.split),
+                  hooks.observer != nullptr ? &observation : nullptr, timing);
+    const Clock::time_point decode_start = Clock::now();
+    scorer.advance(jobs, Phase::Decode, kDecodeRows, std::max(1, std::min(rows_together(), kDecodeRows / int(count))));
+    timing.decode_s = std::chrono::duration<double>(Clock::now() - decode_start).count();
+    for (Job& job : jobs) {
+      ScoreResult& r = *job.result;
+      r.logits_hash = job.hash.hex();
+      r.reads = engine.read_stats(job.sequence->reads);
+      r.timing = timing;
+      r.timing.prefill_tokens = job.split, r.timing.decode_tokens = job.size() - job.split;
+      summarise_partition(*job.sequence, engine.model->spec.layers, r);
+      if (hooks.profile) r.profile = profile_parts(run.profile);
+    }
+  }
+  return results;
+}
+
+}  // namespace pop

@@ -1,0 +1,167 @@
+// Options in words -> options in enums, each checked by name.
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "tensor/layout.h"
+#include "engine/impl.h"
+
+namespace pop {
+namespace {
+
+template <class T>
+struct Choice {
+  const char* word;
+  T value;
+};
+
+template <class T, size_t N>
+T choose(const char* option, const std::string& word, const std::array<Choice<T>, N>& choices) {
+  std::string words;
+  for (const Choice<T>& choice : choices) {
+    if (word == choice.word) return choice.value;
+    words += (words.empty() ? "" : ", ") + std::string(choice.word);
+  }
+  fail("{}: expected one of {}, found \"{}\"", option, words, printable(word));
+}
+
+std::optional<Metric> metric(const char* option, const std::string& word) {
+  if (word.empty()) return std::nullopt;
+  return choose<Metric, 2>(option, word, {{{"down", Metric::Down}, {"gate-up", Metric::GateUp}}});
+}
+
+}  // namespace
+
+PruneOptions prune_options(const PruneSettings& s, const PolicyContext&, uint64_t total_weights) {
+  PruneOptions o;
+  o.method = s.method;
+  o.ratio = s.ratio;
+  o.ffn_sparsity = s.ffn_sparsity;
+  if (!s.ratio_of.empty())
+    o.ratio_of = choose<RatioOf, 3>("ratio-of", s.ratio_of,
+                                    {{{"blocks", RatioOf::Blocks}, {"active", RatioOf::Active}, {"total", RatioOf::Total}}});
+  o.total_weights = total_weights;
+  o.gamma = s.gamma;
+  o.metric = metric("metric", s.metric);
+  o.decode_metric = metric("decode-metric", s.decode_metric);
+  if (!s.norm.empty()) o.norm = choose<Norm, 3>("norm", s.norm, {{{"1", Norm::One}, {"2", Norm::Two}, {"max", Norm::Max}}});
+  if (!s.prefill.empty()) o.prefill_pruned = choose<bool, 2>("prefill", s.prefill, {{{"dense", false}, {"pruned", true}}});
+  o.match = s.match;
+  if (s.seed) o.seed = *s.seed;
+  if (!s.random_every.empty())
+    o.random_every = choose<RandomEvery, 2>("random-every", s.random_every,
+                                            {{{"sequence", RandomEvery::Sequence}, {"token", RandomEvery::Token}}});
+  return o;
+}
+
+namespace {
+
+std::optional<ActType> activations_of(const std::string& word) {
+  if (word == "auto") return std::nullopt;
+  return choose<ActType, 4>("activations", word,
+                            {{{"f32", ActType::F32}, {"bf16", ActType::BF16}, {"i16", ActType::I16}, {"i8", ActType::I8}}});
+}
+
+KvType kv_of(const std::string& word) {
+  return choose<KvType, 3>("kv", word, {{{"f32", KvType::F32}, {"f16", KvType::F16}, {"bf16", KvType::BF16}}});
+}
+
+LayoutChoice layout_of(const std::string& word) {
+  return choose<LayoutChoice, 3>(
+      "layout", word, {{{"auto", LayoutChoice::Auto}, {"rows", LayoutChoice::Rows}, {"columns", LayoutChoice::Columns}}});
+}
+
+const char* act_name(ActType type) {
+  constexpr const char* kNames[] = {"f32", "bf16", "i16", "i8"};
+  return kNames[size_t(type)];
+}
+
+int threads_of(int asked) {
+  if (asked == 0) return usable_cpus();
+  if (asked < 0 || asked > 1024) fail("threads: expected 1 to 1024 (0: as many as this process may use), found {}", asked);
+  return asked;
+}
+
+std::string model_hash(const GgufFile& file, bool full) {
+  const MappedFile mapped(file.path());
+  if (full) return sha256_hex(mapped.bytes());
+  // The first MiB (all metadata of a small vocabulary, else a good part) and the size in eight bytes, little-endian.
+  const auto bytes = mapped.bytes();
+  std::vector<uint8_t> head(bytes.begin(), bytes.begin() + std::ptrdiff_t(std::min<size_t>(bytes.size(), 1 << 20)));
+  for (int i = 0; i < 8; ++i) head.push_back(uint8_t(uint64_t(bytes.size()) >> (8 * i)));
+  return sha256_hex(head);
+}
+
+}  // namespace
+
+Engine::Impl::Impl(const EngineOptions& o)
+    : options(o),
+      kernels(select_kernels(o.isa)),
+      activations(activations_of(o.activations)),
+      kv(kv_of(o.kv)),
+      pool(threads_of(o.threads)) {
+  if (o.prefill_chunk < 1 || o.prefill_chunk > 65536) fail("prefill-chunk: expected 1 to 65536 tokens, found {}", o.prefill_chunk);
+  if (o.context < 0 || o.context > (1 << 24)) fail("ctx: expected 1 to {} tokens (0: the model's, at most 8192), found {}", 1 << 24, o.context);
+  const auto start = std::chrono::steady_clock::now();
+  model = Model::load(o.model, layout_of(o.layout), pool);
+  text = std::make_unique<TextModel>(model->file, o.bos, model->spec.vocab);
+  fill_info();
+  info.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Engine::Impl::fill_info() {
+  const ModelSpec& s = model->spec;
+  const GgufFile& file = model->file;
+  info.path = options.model;
+  info.architecture = s.architecture;
+  info.name = s.name;
+  info.file_bytes = file.file_bytes();
+  info.layers = s.layers, info.d = s.d, info.f = s.f, info.heads = s.heads, info.kv_heads = s.kv_heads;
+  info.head_dim = s.head_dim, info.vocab = s.vocab, info.context_trained = s.context_trained, info.tied_head = s.tied_head;
+  info.context = options.context > 0 ? options.context : std::min(s.context_trained, 8192);
+  constexpr const char* kScaling[] = {"none", "linear", "yarn"};
+  info.rope_scaling = s.rope.frequency_divisors.empty() ? kScaling[size_t(s.rope.scaling)] : "llama3";
+  info.tokenizer_model = text->model_name(), info.tokenizer_pre = text->pre_name();
+  info.chat_template = text->template_source();
+
+  std::vector<std::pair<std::string, int>>& types = info.tensor_types;
+  for (const GgufTensorInfo& tensor : file.tensors()) {
+    uint64_t elements = 1;
+    for (const int64_t n : tensor.shape) elements *= uint64_t(n);
+    info.parameters += elements;
+    const std::string type = tensor.type ? traits(*tensor.type).name : fmt::format("type {}", tensor.ggml_type);
+    auto it = std::find_if(types.begin(), types.end(), [&](const auto& t) { return t.first == type; });
+    if (it == types.end()) it = types.insert(types.end(), {type, 0});
+    ++it->second;
+  }
+  const auto most = std::max_element(types.begin(), types.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  info.file_type = traits(model->layers[0].gate_up.type).name;
+  if (most == types.end()) info.file_type.clear();
+
+  uint64_t attention = 0, ffn = 0;
+  const auto all = [](const Matrix& w) { return uint64_t(bytes_read(w, {nullptr, w.layout == Layout::Rows ? w.rows / w.unit : w.cols})); };
+  for (const LayerWeights& w : model->layers) {
+    attention += all(w.q) + all(w.k) + all(w.v) + all(w.o);
+    ffn += all(w.gate_up) + all(w.down);
+    for_each_matrix(w, [&](const Matrix& m) { block_elements += uint64_t(m.rows) * uint64_t(m.cols); });
+  }
+  dense_block_bytes = attention + ffn;
+  dense_head_bytes = all(model->head);
+  info.bytes_per_token = {{"attention", attention}, {"ffn", ffn}, {"head", dense_head_bytes}};
+  info.weight_bytes = model->weight_bytes();
+  info.kv_bytes_per_token = uint64_t(2 * s.layers * s.kv_dim()) * kv_element_bytes(kv);
+  info.model_sha256 = model_hash(file, options.full_hash);
+  info.isa = kernels.name;
+  const RunContext run = run_context();
+  info.activations_decode = act_name(run.act_type(model->layers[0].gate_up, Phase::Decode));
+  info.activations_prefill = act_name(run.act_type(model->layers[0].gate_up, Phase::Prefill));
+  info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool.threads();
+  info.layout = options.layout != "auto" ? options.layout
+                : model->layers[0].down.layout == Layout::Columns ? "rows, down_proj in columns" : "rows";
+  for (const GgufKey& key : file.keys()) info.metadata.emplace_back(printable(key.name), key.value.text());
+}
+
+}  // namespace pop
