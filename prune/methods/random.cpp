@@ -54,7 +54,8 @@ class RandomState final : public PolicyState {
   void partition() override {}
 
   Selection select_prefill(Site site, int layer) override {
-    return setup_->prefill_pruned ? reachable(site, layer) : Selection{};
+    if (!setup_->prefill_pruned || (site != Site::GateUp && site != Site::Down)) return {};
+    return selection(site, sequence_mask(layer));
   }
 
   Selection select(Site site, int layer, std::span<const float>, int position) override {
@@ -64,7 +65,8 @@ class RandomState final : public PolicyState {
   }
 
   Selection reachable(Site site, int layer) const override {
-    if (setup_->per_token || (site != Site::GateUp && site != Site::Down)) return {};
+    if (setup_->per_token || setup_->sizes.kept == setup_->sizes.f) return {};
+    if (site != Site::GateUp && site != Site::Down) return {};
     return selection(site, sequence_mask(layer));
   }
 
