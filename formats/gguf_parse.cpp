@@ -238,49 +238,15 @@ class Parser {
   GgufPart part_;
 };
 
-// The numbers other engines give to tensor types, for messages.
-const char* foreign_type_name(uint32_t ggml_type) {
-  switch (ggml_type) {
-    case 9:
-      return "Q8_1";
-    case 15:
-      return "Q8_K";
-    case 16:
-      return "IQ2_XXS";
-    case 17:
-      return "IQ2_XS";
-    case 18:
-      return "IQ3_XXS";
-    case 19:
-      return "IQ1_S";
-    case 21:
-      return "IQ3_S";
-    case 22:
-      return "IQ2_S";
-    case 24:
-      return "I8";
-    case 25:
-      return "I16";
-    case 26:
-      return "I32";
-    case 27:
-      return "I64";
-    case 28:
-      return "F64";
-    case 29:
-      return "IQ1_M";
-    case 34:
-      return "TQ1_0";
-    case 35:
-      return "TQ2_0";
-    case 39:
-      return "MXFP4";
-    case 40:
-      return "NVFP4";
-    default:
-      return nullptr;
-  }
-}
+// Types of other engines, for messages.
+struct ForeignType {
+  uint32_t number;
+  const char* name;
+};
+constexpr ForeignType kForeignTypes[] = {{9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
+                                         {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {24, "I8"},     {25, "I16"},
+                                         {26, "I32"},   {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},  {34, "TQ1_0"},
+                                         {35, "TQ2_0"}, {39, "MXFP4"}, {40, "NVFP4"}};
 
 }  // namespace
 
@@ -312,8 +278,10 @@ uint64_t min_value_bytes(GgufType type) {
 
 std::string ggml_type_text(uint32_t ggml_type) {
   if (const std::optional<DType> type = dtype_from_ggml(ggml_type)) return traits(*type).name;
-  const char* foreign = foreign_type_name(ggml_type);
-  return foreign ? fmt::format("{} (type {})", foreign, ggml_type) : fmt::format("type {}", ggml_type);
+  for (const ForeignType& foreign : kForeignTypes) {
+    if (foreign.number == ggml_type) return fmt::format("{} (type {})", foreign.name, ggml_type);
+  }
+  return fmt::format("type {}", ggml_type);
 }
 
 std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
