@@ -67,7 +67,7 @@ struct Session::Impl {
 
   bool prefill_is_pruned() const { return plan.prefill == "pruned"; }
   // Rows of one sequence that may go through decode together when they are known beforehand.
-  int rows_together() const { return plan.decode_metric == "gate-up" ? 1 : kDecodeRows; }
+  int rows_together() const { return policy->one_token_at_a_time() ? 1 : kDecodeRows; }
   static constexpr int kDecodeRows = 32;
   void begin_sequence(Sequence& s, int id, int capacity) const;
   void end_prefill(Sequence& s, int tokens_to_come, const Observation* observation, Timing& timing);

@@ -120,7 +120,7 @@ void count_reads(const Pass& pass, Site site, int layer, const SiteTargets& targ
     const bool by_rows = selection.kind == Selection::Kind::Rows, by_columns = selection.kind == Selection::Kind::Columns;
     const bool skips = (by_rows && w.layout == Layout::Rows) || (by_columns && w.layout == Layout::Columns);
     const int all = w.layout == Layout::Rows ? w.rows / w.unit : w.cols;
-    const uint64_t bytes = sequence.cached_bytes(site, layer, i, w, skips ? selection.list : everything(all));
+    const uint64_t bytes = sequence.cached_bytes(site, layer, i, w, skips ? selection.list : everything(all), !skips || selection.lasting);
     sequence.reads.block_bytes += bytes;
     pass.run.profile.bytes[size_t(part_of(site))] += bytes;
     sequence.reads.elements_used += by_rows      ? uint64_t(selection.list.count) * uint64_t(w.unit) * uint64_t(w.cols)

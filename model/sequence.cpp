@@ -2,12 +2,10 @@
 
 namespace pop {
 
-uint64_t Sequence::cached_bytes(Site site, int layer, int matrix, const Matrix& w, IndexList list) {
+uint64_t Sequence::cached_bytes(Site site, int layer, int matrix, const Matrix& w, IndexList list, bool lasting) {
   const size_t at = (size_t(layer) * kSites + size_t(site)) * 3 + size_t(matrix);
   if (counted_.size() <= at) counted_.resize((size_t(layer) + 1) * kSites * 3);
   Counted& c = counted_[at];
-  // What Down and columns select changes from token to token behind the same pointer.
-  const bool lasting = list.index == nullptr || (site == Site::GateUp && w.layout == Layout::Rows);
   if (!lasting || c.w != &w || c.index != list.index || c.count != list.count) c = {&w, list.index, list.count, bytes_read(w, list)};
   return c.bytes;
 }

@@ -36,8 +36,8 @@ struct Sequence {
   bool use_packed = false;              // from pack_ffn() until the next prefill
   ReadCounts reads;
 
-  // bytes_read(w, list), remembered while the list stays the one it was counted for (R and C of a partition do).
-  uint64_t cached_bytes(Site site, int layer, int matrix, const Matrix& w, IndexList list);
+  // bytes_read(w, list), remembered if the list is lasting (R and C of a partition are).
+  uint64_t cached_bytes(Site site, int layer, int matrix, const Matrix& w, IndexList list, bool lasting);
   void forget_bytes() { counted_.clear(); }
 
   const Matrix& gate_up(const Model& model, int layer) const {

@@ -33,6 +33,7 @@ struct Selection {
   // Columns: true (POP) if unlisted inputs are 0 before x is prepared in blocks: a pruned channel has no h at all;
   // false (pop+) if blocks are formed from the whole x and masked after.
   bool zero_rest = false;
+  bool lasting = false;  // this list serves every token until the next partition(): what is derived from it may be kept
 };
 
 // The weights a policy may look at, per layer. Views; they outlive the policy.
@@ -135,6 +136,9 @@ class Policy {
   virtual ~Policy() = default;
   virtual const PrunePlan& plan() const = 0;
   virtual bool prunes() const { return true; }  // false: dense, the forward pass asks nothing
+  // True if two tokens of one sequence must not stand in the same layer at once: the list of GateUp changes from token to
+  // token, or Down rests on the input of GateUp.
+  virtual bool one_token_at_a_time() const { return false; }
   virtual std::unique_ptr<PolicyState> begin() const = 0;
 };
 

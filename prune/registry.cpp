@@ -75,10 +75,10 @@ void check_options(const MethodInfo& method, const PruneOptions& o) {
                                                 {"prefill", o.prefill_pruned},
                                                 {"match", !o.match.empty()},
                                                 {"random-every", o.random_every != RandomEvery::Sequence}};
-  for (const auto& [option, is_given] : given) {
-    const auto applies = [&](const char* name) { return std::string_view(name) == option; };
-    if (is_given && std::none_of(method.options.begin(), method.options.end(), applies)) {
-      fail("--{}: does not apply to method {}", option, method.name);
+  for (const auto& option : given) {
+    const auto applies = [&](const char* name) { return std::string_view(name) == option.first; };
+    if (option.second && std::none_of(method.options.begin(), method.options.end(), applies)) {
+      fail("--{}: does not apply to method {}", option.first, method.name);
     }
   }
 }

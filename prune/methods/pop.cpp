@@ -125,7 +125,8 @@ class PopState final : public PolicyState {
   static Selection selection(Site site, IndexList list) {
     return {.kind = site == Site::GateUp ? Selection::Kind::Rows : Selection::Kind::Columns,
             .list = list,
-            .zero_rest = site == Site::Down};
+            .zero_rest = site == Site::Down,
+            .lasting = site == Site::GateUp};
   }
 
   void score_gate_up(int layer) {  // once per number of tokens observed: it costs a pass over the weights
@@ -162,6 +163,7 @@ class PopPolicy final : public Policy {
  public:
   explicit PopPolicy(PopSetup setup) : setup_(std::move(setup)) {}
   const PrunePlan& plan() const override { return setup_.plan; }
+  bool one_token_at_a_time() const override { return setup_.decode_metric == Metric::GateUp && setup_.scores(); }
   std::unique_ptr<PolicyState> begin() const override { return std::make_unique<PopState>(setup_); }
 
  private:

@@ -345,6 +345,34 @@ TEST(EveryMethod, WhatNeedsThePromptSaysSo) {
   });
 }
 
+// Several tokens of a sequence may go through a layer together unless the policy says otherwise, and a lasting list lasts.
+TEST(EveryMethod, TokensTogetherChooseAsAlone) {
+  for_each_variant([](const ToyModel& model, const PruneOptions&, const Policy& policy) {
+    SiteInputs inputs(model, 14, 31);
+    const auto state = policy.begin();
+    inputs.prefill(*state, 0, 10, 10);
+    state->partition();
+    std::vector<std::vector<Choice>> alone;
+    for (int t = 10; t < 14; ++t) alone.push_back(decode(model, *state, inputs, t, t));
+    for (int i = 0; i < model.layers() * kSites; ++i) {
+      const Site site = Site(i % kSites);
+      const int layer = i / kSites;
+      Selection first;
+      for (int t = 10; t < 14; ++t) {
+        const Selection s = state->select(site, layer, inputs.at(site, layer, t), t);
+        if (t == 10) first = s;
+        if (s.lasting) {
+          ASSERT_EQ(s.list.index, first.list.index);
+          ASSERT_EQ(copy_of(s), alone[0][static_cast<size_t>(i)]);
+        }
+        if (policy.one_token_at_a_time()) continue;
+        ASSERT_EQ(copy_of(s), alone[static_cast<size_t>(t - 10)][static_cast<size_t>(i)]);
+        ASSERT_TRUE(s.lasting || s.kind != Selection::Kind::Rows);
+      }
+    }
+  });
+}
+
 // Packing asks which channels any token may use.
 TEST(EveryMethod, NothingOutsideReachableIsChosen) {
   for_each_variant([](const ToyModel& model, const PruneOptions&, const Policy& policy) {

@@ -82,10 +82,11 @@ class RandomState final : public PolicyState {
     std::vector<int32_t> list;  // [kept + 1]
   };
 
-  static Selection selection(Site site, IndexList list) {
+  Selection selection(Site site, IndexList list) const {
     return {.kind = site == Site::GateUp ? Selection::Kind::Rows : Selection::Kind::Columns,
             .list = list,
-            .zero_rest = site == Site::Down};
+            .zero_rest = site == Site::Down,
+            .lasting = !setup_->per_token};
   }
 
   IndexList sequence_mask(int layer) const {
@@ -117,6 +118,7 @@ class RandomPolicy final : public Policy {
  public:
   explicit RandomPolicy(RandomSetup setup) : setup_(std::move(setup)) {}
   const PrunePlan& plan() const override { return setup_.plan; }
+  bool one_token_at_a_time() const override { return setup_.per_token; }
   std::unique_ptr<PolicyState> begin() const override { return std::make_unique<RandomState>(setup_); }
 
  private:
