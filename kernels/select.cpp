@@ -12,6 +12,12 @@ namespace {
 
 bool always(const CpuFeatures&) { return true; }
 
+#if defined(__x86_64__)
+bool has_avx2(const CpuFeatures& cpu) { return cpu.avx2 && cpu.fma && cpu.f16c; }
+bool has_avx512(const CpuFeatures& cpu) {
+  return has_avx2(cpu) && cpu.avx512f && cpu.avx512bw && cpu.avx512dq && cpu.avx512vl && cpu.avx512_vnni;
+}
+#endif
 
 struct Isa {
   const char* name;
@@ -21,6 +27,10 @@ struct Isa {
 
 constexpr Isa kIsas[] = {  // slowest first
     {"scalar", always, fill_scalar_table},
+#if defined(__x86_64__)
+    {"avx2", has_avx2, fill_avx2_table},
+    {"avx512", has_avx512, fill_avx512_table},
+#endif
 };
 constexpr size_t kCount = std::size(kIsas);
 

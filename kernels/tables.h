@@ -5,5 +5,9 @@
 namespace pop {
 
 void fill_scalar_table(KernelTable& table);
+#if defined(__x86_64__)
+void fill_avx2_table(KernelTable& table);
+void fill_avx512_table(KernelTable& table);
+#endif
 
 }  // namespace pop

@@ -55,7 +55,8 @@ CodePlace row_code_place(bool nibbles, BlockPlace at, int block, int e) {
 }
 
 CodePlace column_code_place(DType type, int row) {
-  if (four_bit(type)) return {size_t(row / 64 * 32 + row % 32), row % 64 < 32 ? 0 : 4};
+  const int in_tile = row % 64;
+  if (four_bit(type)) return {size_t(row / 64 * 32 + 2 * (in_tile % 16) + in_tile / 32), in_tile / 16 % 2 * 4};
   return {size_t(row), 0};
 }
 

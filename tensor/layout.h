@@ -10,8 +10,8 @@
 //   4-bit: element 4s + j of block b is a nibble of byte (s % 4) * 4n + 4b + j of the chunk's 16n bytes: low for s < 4.
 // Columns: R = rows rounded up to 64 (zeros), so that kernels have no row tails. Block types: per block of 32 columns
 //   [f16 scale per row, R][f16 min per row, R, Q4_1 only][32 columns]; a column is R bytes (8-bit) or R / 2 (4-bit: of rows
-//   64t .. 64t+63, byte 32t + i holds row 64t + i in the low and row 64t + 32 + i in the high nibble). Plain types: a column
-//   is R elements, no header.
+//   64t .. 64t+63, the 16-bit word at byte 32t + 2i holds rows 64t + i, + 16, + 32, + 48 from the low nibble up, so that
+//   two columns' words side by side are 16-bit pairs after one mask). Plain types: a column is R elements, no header.
 // Q8_0 codes are two's complement; Q4_0 codes count from 0 (value = scale * (code - 8)).
 #pragma once
 #include <cstddef>

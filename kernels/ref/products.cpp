@@ -83,8 +83,8 @@ float plain_at(DType type, const uint8_t* p, size_t i) {
 
 int column_code(DType type, const uint8_t* column, int row) {
   if (type == DType::Q8_0) return int8_t(column[row]);
-  const int byte = column[row / 64 * 32 + row % 32];
-  return row % 64 < 32 ? byte & 15 : byte >> 4;
+  const int in_tile = row % 64;
+  return column[row / 64 * 32 + 2 * (in_tile % 16) + in_tile / 32] >> (in_tile / 16 % 2 * 4) & 15;
 }
 
 float block_value(DType type, int code, float scale, float min) {

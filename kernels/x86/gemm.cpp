@@ -1,0 +1,323 @@
+// Prefill: many rows of x at once against tiles of 16 rows of W (tile.h). An output is one lane's chain of additions over
+// ascending blocks (or columns), so neither the number of rows of x nor any cut can change it.
+#include "kernels/acts.h"
+#include "kernels/x86/isa.h"
+#include "kernels/x86/tile.h"
+
+namespace pop::POP_ISA {
+namespace {
+
+constexpr int kVectors = kTileRows / kLanes;  // per tile row
+
+// 16 outputs of each row of x: y itself where they lie side by side, else through a list of places.
+struct Outputs {
+  float* y;
+  size_t ldy;
+  size_t place[kTileRows];
+  int rows;  // of the tile that exist
+  bool together;
+
+  POP_INLINE void load_row(const Outputs& o, int r, VF* v) {
+    const float* p = o.y + size_t(r) * o.ldy;
+    if (o.together) {
+      for (int i = 0; i < kVectors; ++i) v[i] = load(p + o.place[0] + size_t(i * kLanes));
+      return;
+    }
+    alignas(64) float held[kTileRows] = {};
+    for (int i = 0; i < o.rows; ++i) held[i] = p[o.place[i]];
+    for (int i = 0; i < kVectors; ++i) v[i] = load(held + i * kLanes);
+  }
+  POP_INLINE void store_row(const Outputs& o, int r, const VF* v) {
+    float* p = o.y + size_t(r) * o.ldy;
+    if (o.together) {
+      for (int i = 0; i < kVectors; ++i) store(p + o.place[0] + size_t(i * kLanes), v[i]);
+      return;
+    }
+    alignas(64) float held[kTileRows];
+    for (int i = 0; i < kVectors; ++i) store(held + i * kLanes, v[i]);
+    for (int i = 0; i < o.rows; ++i) p[o.place[i]] = held[i];
+  }
+};
+
+POP_INLINE VF broadcast(const float* p) { return set1(*p); }
+POP_INLINE int32_t word_at(const int8_t* p) {
+  int32_t v;
+  __builtin_memcpy(&v, p, 4);
+  return v;
+}
+
+#ifdef __AVX512F__
+constexpr int kIntegerRows = 8, kFloatRows = 8;  // rows of x whose sums stand in registers
+
+// Block sums of N rows of x (acts rows `stride` bytes apart) with the 16 rows of the tile.
+template <DType T, int P, int N>
+POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t* high, size_t stride, uint32_t step, VI (*sums)[kVectors]) {
+  VI s[N];
+  for (int t = 0; t < N; ++t) s[t] = _mm512_setzero_si512();
+  if constexpr (P == 2) {
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+      const VI w = _mm512_loadu_si512(codes + 64 * k);
+      for (int t = 0; t < N; ++t) s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(high + size_t(t) * stride + size_t(k) * step)));
+    }
+    for (int t = 0; t < N; ++t) s[t] = _mm512_sub_epi32(_mm512_slli_epi32(s[t], 8), s[t]);  // kHighStep = 255
+  }
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; ++k) {
+    const VI w = _mm512_loadu_si512(codes + 64 * k);
+    for (int t = 0; t < N; ++t) s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(low + size_t(t) * stride + size_t(k) * step)));
+  }
+  for (int t = 0; t < N; ++t) sums[t][0] = s[t];
+}
+POP_INLINE VI add_constant(VI v, int c) { return _mm512_add_epi32(v, _mm512_set1_epi32(c)); }
+POP_INLINE VF to_float(VI v) { return _mm512_cvtepi32_ps(v); }
+template <DType T>
+constexpr int kCodeBias = T == DType::Q8_0 ? 128 : T == DType::Q4_0 ? 8 : 0;
+
+#else
+constexpr int kIntegerRows = 2, kFloatRows = 4;
+
+template <DType T, int P>
+POP_INLINE VI products(VI sum, VI w, VI size, VI x) {
+  if constexpr (kFourBit<T>) return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(size, _mm256_sign_epi8(x, w)), _mm256_set1_epi16(1)));
+}
+
+// One plane of x: 4-bit codes leave 8 products in 16-bit sums, 8-bit ones are widened at once.
+template <DType T, int P, int N>
+POP_INLINE void plane_sums(const uint8_t* codes, const int8_t* x, size_t stride, uint32_t step, VI (*s)[2]) {
+  for (int t = 0; t < N; ++t) s[t][0] = s[t][1] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; ++k) {
+    const VI w0 = load256(codes + 64 * k), w1 = load256(codes + 64 * k + 32);
+    const VI size0 = kFourBit<T> ? w0 : _mm256_abs_epi8(w0), size1 = kFourBit<T> ? w1 : _mm256_abs_epi8(w1);
+    for (int t = 0; t < N; ++t) {
+      const VI v = _mm256_set1_epi32(word_at(x + size_t(t) * stride + size_t(k) * step));
+      s[t][0] = products<T, P>(s[t][0], w0, size0, v);
+      s[t][1] = products<T, P>(s[t][1], w1, size1, v);
+    }
+  }
+  if constexpr (kFourBit<T>)
+    for (int t = 0; t < N; ++t)
+      for (int i = 0; i < 2; ++i) s[t][i] = _mm256_madd_epi16(s[t][i], _mm256_set1_epi16(1));
+}
+
+template <DType T, int P, int N>
+POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t* high, size_t stride, uint32_t step, VI (*sums)[kVectors]) {
+  plane_sums<T, P, N>(codes, low, stride, step, sums);
+  if constexpr (P == 2) {
+    VI h[N][2];
+    plane_sums<T, P, N>(codes, high, stride, step, h);
+    for (int t = 0; t < N; ++t)
+      for (int i = 0; i < 2; ++i)
+        sums[t][i] = _mm256_add_epi32(sums[t][i], _mm256_sub_epi32(_mm256_slli_epi32(h[t][i], 8), h[t][i]));  // kHighStep = 255
+  }
+}
+POP_INLINE VI add_constant(VI v, int c) { return _mm256_add_epi32(v, _mm256_set1_epi32(c)); }
+POP_INLINE VF to_float(VI v) { return _mm256_cvtepi32_ps(v); }
+template <DType T>
+constexpr int kCodeBias = T == DType::Q4_0 ? 8 : 0;
+#endif
+
+// N rows of x from row r on, all blocks of the tile.
+template <DType T, int P, int N>
+void add_integer(const IntegerTile& tile, int first, int count, const Acts& x, int r, bool fresh, const Outputs& out) {
+  const ActsView a = acts_view(P == 1 ? ActType::I8 : ActType::I16, x.cols, x.data + size_t(r) * x.stride);
+  const size_t values = x.stride / 4;  // from row to row of the 32-bit parts
+  VF y[N][kVectors];
+  for (int t = 0; t < N; ++t) {
+    if (fresh) {
+      for (int i = 0; i < kVectors; ++i) y[t][i] = zero();
+    } else {
+      Outputs::load_row(out, r + t, y[t]);
+    }
+  }
+  for (int b = 0; b < count; ++b) {
+    VI s[N][kVectors];
+    const size_t at = tile.places.first[b];
+    block_sums<T, P, N>(tile.codes + b * 8 * 64, a.low + at, P == 2 ? a.high + at : nullptr, x.stride, tile.places.step[b], s);
+    for (int i = 0; i < kVectors; ++i) {
+      const VF scale = load(tile.scales + b * kTileRows + i * kLanes);
+      for (int t = 0; t < N; ++t) {
+        const size_t value = size_t(t) * values + size_t(first + b);
+        VI sum = s[t][i];
+        if constexpr (kCodeBias<T> != 0) sum = add_constant(sum, -kCodeBias<T> * a.sum[value]);
+        y[t][i] = fma(to_float(sum), mul(scale, broadcast(a.scale + value)), y[t][i]);
+        if constexpr (T == DType::Q4_1)
+          y[t][i] = fma(load(tile.mins + b * kTileRows + i * kLanes), broadcast(a.scaled_sum + value), y[t][i]);
+      }
+    }
+  }
+  for (int t = 0; t < N; ++t) Outputs::store_row(out, r + t, y[t]);
+}
+
+template <DType T, int P>
+void integer_tile(const IntegerTile& tile, int first, int count, const Acts& x, const Outputs& out) {
+  const bool fresh = first == 0;
+  int r = 0;
+  for (; r + kIntegerRows <= x.n; r += kIntegerRows) add_integer<T, P, kIntegerRows>(tile, first, count, x, r, fresh, out);
+  if constexpr (kIntegerRows > 4)
+    for (; r + 4 <= x.n; r += 4) add_integer<T, P, 4>(tile, first, count, x, r, fresh, out);
+  for (; r < x.n; ++r) add_integer<T, P, 1>(tile, first, count, x, r, fresh, out);
+}
+
+template <int N>
+void add_float(const FloatTile& tile, int first, int count, const Acts& x, int r, bool fresh, const Outputs& out) {
+  const float* xs = reinterpret_cast<const float*>(x.data + size_t(r) * x.stride) + first;
+  const size_t stride = x.stride / 4;
+  VF y[N][kVectors];
+  for (int t = 0; t < N; ++t) {
+    if (fresh) {
+      for (int i = 0; i < kVectors; ++i) y[t][i] = zero();
+    } else {
+      Outputs::load_row(out, r + t, y[t]);
+    }
+  }
+  for (int k = 0; k < count; ++k) {
+    VF w[kVectors];
+    for (int i = 0; i < kVectors; ++i) w[i] = load(tile.values + k * kTileRows + i * kLanes);
+    for (int t = 0; t < N; ++t) {
+      const VF v = broadcast(xs + size_t(t) * stride + k);
+      for (int i = 0; i < kVectors; ++i) y[t][i] = fma(w[i], v, y[t][i]);
+    }
+  }
+  for (int t = 0; t < N; ++t) Outputs::store_row(out, r + t, y[t]);
+}
+
+void float_tile(const FloatTile& tile, int first, int count, const Acts& x, const Outputs& out) {
+  const bool fresh = first == 0;
+  int r = 0;
+  for (; r + kFloatRows <= x.n; r += kFloatRows) add_float<kFloatRows>(tile, first, count, x, r, fresh, out);
+  for (; r < x.n; ++r) add_float<1>(tile, first, count, x, r, fresh, out);
+}
+
+// 16 rows from `row` on, numbered along the list; those past the end repeat the last and are not stored.
+void take_rows(const Matrix& w, IndexList list, int row, int end, const uint8_t** rows, Outputs& out) {
+  const size_t bytes = row_bytes(w.type, w.cols);
+  out.rows = end - row < kTileRows ? end - row : kTileRows;
+  for (int i = 0; i < kTileRows; ++i) {
+    const int n = row + (i < out.rows ? i : out.rows - 1), unit = at(list, n / w.unit);
+    const size_t offset = w.offset != nullptr ? w.offset[unit] : size_t(unit) * size_t(w.unit) * bytes;
+    rows[i] = w.data + offset + size_t(n % w.unit) * bytes;
+    out.place[i] = size_t(unit) * size_t(w.unit) + size_t(n % w.unit);
+  }
+  out.together = out.rows == kTileRows && out.place[kTileRows - 1] - out.place[0] == kTileRows - 1;
+}
+
+template <DType T, int P>
+void units_integer(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {
+  const uint8_t* rows[kTileRows];
+  IntegerTile tile;
+  Outputs out{y, ldy, {}, 0, false};
+  const int blocks = w.cols / 32;
+  for (int row = begin * w.unit; row < end * w.unit; row += kTileRows) {
+    take_rows(w, list, row, end * w.unit, rows, out);
+    for (int first = 0; first < blocks; first += kTileBlocks) {
+      const int count = blocks - first < kTileBlocks ? blocks - first : kTileBlocks;
+      unpack_tile<T>(rows, w.cols, first, count, tile);
+      integer_tile<T, P>(tile, first, count, x, out);
+    }
+  }
+}
+
+void units_float(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {
+  const uint8_t* rows[kTileRows];
+  FloatTile tile;
+  Outputs out{y, ldy, {}, 0, false};
+  for (int row = begin * w.unit; row < end * w.unit; row += kTileRows) {
+    take_rows(w, list, row, end * w.unit, rows, out);
+    for (int first = 0; first < w.cols; first += kTileCols) {
+      const int count = w.cols - first < kTileCols ? w.cols - first : kTileCols;
+      unpack_tile(w.type, rows, w.cols, first, count, tile);
+      float_tile(tile, first, count, x, out);
+    }
+  }
+}
+
+void take_places(int row, int row1, Outputs& out) {
+  out.rows = row1 - row < kTileRows ? row1 - row : kTileRows;
+  for (int i = 0; i < kTileRows; ++i) out.place[i] = size_t(row + i);
+  out.together = out.rows == kTileRows;
+}
+
+template <DType T, int P>
+void columns_integer(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy) {
+  IntegerTile tile;
+  Outputs out{y, ldy, {}, 0, false};
+  const int blocks = w.cols / 32;
+  for (int row = row0; row < row1; row += kTileRows) {
+    take_places(row, row1, out);
+    for (int first = 0; first < blocks; first += kTileBlocks) {
+      const int count = blocks - first < kTileBlocks ? blocks - first : kTileBlocks;
+      unpack_tile_columns<T>(w, row, first, count, tile);
+      integer_tile<T, P>(tile, first, count, x, out);
+    }
+  }
+}
+
+template <DType T>
+void unpack_columns_float(const Matrix& w, int row, int first, int count, FloatTile& tile) {
+  const size_t column = size_t((w.rows + 63) / 64 * 64) * kPlainBytes<T>;
+  for (int k = 0; k < count; ++k)
+    for (int i = 0; i < kTileRows; i += kLanes)
+      store(tile.values + k * kTileRows + i, load_plain<T>(w.data + size_t(first + k) * column + size_t(row + i) * kPlainBytes<T>));
+}
+
+// Of block types: exactly dequantize()'s values, from an integer tile.
+template <DType T>
+void unpack_columns_blocks(const Matrix& w, int row, int first, int count, FloatTile& tile) {
+  IntegerTile integers;
+  unpack_tile_columns<T>(w, row, first / 32, count / 32, integers);
+  const int zero_code = T == DType::Q4_0 ? 8 : T == DType::Q8_0 && kBiased ? 128 : 0;
+  for (int k = 0; k < count; ++k)
+    for (int i = 0; i < kTileRows; ++i) {
+      const int byte = integers.codes[k / 4 * 64 + 4 * i + k % 4];
+      const int code = (T == DType::Q8_0 && !kBiased ? int(int8_t(byte)) : byte) - zero_code;
+      const float v = float(code) * integers.scales[k / 32 * kTileRows + i];
+      tile.values[k * kTileRows + i] = T == DType::Q4_1 ? v + integers.mins[k / 32 * kTileRows + i] : v;
+    }
+}
+
+template <DType T>
+void columns_float(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy) {
+  FloatTile tile;
+  Outputs out{y, ldy, {}, 0, false};
+  for (int row = row0; row < row1; row += kTileRows) {
+    take_places(row, row1, out);
+    for (int first = 0; first < w.cols; first += kTileCols) {
+      const int count = w.cols - first < kTileCols ? w.cols - first : kTileCols;
+      if constexpr (T == DType::F32 || T == DType::F16 || T == DType::BF16) {
+        unpack_columns_float<T>(w, row, first, count, tile);
+      } else {
+        unpack_columns_blocks<T>(w, row, first, count, tile);
+      }
+      float_tile(tile, first, count, x, out);
+    }
+  }
+}
+
+}  // namespace
+
+void gemm_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {
+  const bool one_plane = x.type == ActType::I8;
+  auto f = units_float;
+  if (one_plane || x.type == ActType::I16) {
+    if (w.type == DType::Q8_0) f = one_plane ? units_integer<DType::Q8_0, 1> : units_integer<DType::Q8_0, 2>;
+    if (w.type == DType::Q4_0) f = one_plane ? units_integer<DType::Q4_0, 1> : units_integer<DType::Q4_0, 2>;
+    if (w.type == DType::Q4_1) f = one_plane ? units_integer<DType::Q4_1, 1> : units_integer<DType::Q4_1, 2>;
+  }
+  f(w, x, list, begin, end, y, ldy);
+}
+
+void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy) {
+  const bool one_plane = x.type == ActType::I8, integer = one_plane || x.type == ActType::I16;
+  auto f = columns_float<DType::F32>;
+  if (w.type == DType::F16) f = columns_float<DType::F16>;
+  if (w.type == DType::BF16) f = columns_float<DType::BF16>;
+  if (w.type == DType::Q8_0) f = !integer ? columns_float<DType::Q8_0> : one_plane ? columns_integer<DType::Q8_0, 1> : columns_integer<DType::Q8_0, 2>;
+  if (w.type == DType::Q4_0) f = !integer ? columns_float<DType::Q4_0> : one_plane ? columns_integer<DType::Q4_0, 1> : columns_integer<DType::Q4_0, 2>;
+  if (w.type == DType::Q4_1) f = !integer ? columns_float<DType::Q4_1> : one_plane ? columns_integer<DType::Q4_1, 1> : columns_integer<DType::Q4_1, 2>;
+  f(w, x, row0, row1, y, ldy);
+}
+
+}  // namespace pop::POP_ISA

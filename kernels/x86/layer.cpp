@@ -1,0 +1,252 @@
+// What stands between the weight products, logits, and the pruning scores.
+#include "kernels/x86/isa.h"
+#include "kernels/x86/unpack.h"
+
+namespace pop::POP_ISA {
+namespace {
+
+#ifdef __AVX512F__
+// Pairs (even place, odd place) of 2 * kLanes floats, and back.
+POP_INLINE void split_pairs(VF a, VF b, VF& even, VF& odd) {
+  const VI e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  even = _mm512_permutex2var_ps(a, e, b);
+  odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(e, _mm512_set1_epi32(1)), b);
+}
+POP_INLINE void join_pairs(VF even, VF odd, VF& a, VF& b) {
+  const VI e = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  a = _mm512_permutex2var_ps(even, e, odd);
+  b = _mm512_permutex2var_ps(even, _mm512_add_epi32(e, _mm512_set1_epi32(8)), odd);
+}
+POP_INLINE bool any_not_finite(VF v) { return _mm512_fpclass_ps_mask(v, 0x99) != 0; }  // both NaNs, both infinities
+POP_INLINE void add_squares_of(const float* x, double* sums) {
+  const __m512d v = _mm512_cvtps_pd(_mm256_loadu_ps(x));
+  _mm512_storeu_pd(sums, _mm512_add_pd(_mm512_loadu_pd(sums), _mm512_mul_pd(v, v)));
+}
+constexpr int kDoubles = 8;
+POP_INLINE double sum_double(VF v) {
+  return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(v)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1))));
+}
+POP_INLINE void store_halves(uint16_t* p, VF v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#else
+POP_INLINE void split_pairs(VF a, VF b, VF& even, VF& odd) {
+  const VF low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+  even = _mm256_shuffle_ps(low, high, 0x88);
+  odd = _mm256_shuffle_ps(low, high, 0xdd);
+}
+POP_INLINE void join_pairs(VF even, VF odd, VF& a, VF& b) {
+  const VF low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+  a = _mm256_permute2f128_ps(low, high, 0x20);
+  b = _mm256_permute2f128_ps(low, high, 0x31);
+}
+POP_INLINE bool any_not_finite(VF v) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(abs(v), set1(3.40282347e38f), _CMP_NLE_UQ)) != 0;
+}
+POP_INLINE void add_squares_of(const float* x, double* sums) {
+  const __m256d v = _mm256_cvtps_pd(_mm_loadu_ps(x));
+  _mm256_storeu_pd(sums, _mm256_add_pd(_mm256_loadu_pd(sums), _mm256_mul_pd(v, v)));
+}
+constexpr int kDoubles = 4;
+POP_INLINE double sum_double(VF v) {
+  const __m256d s = _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(v)), _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
+  const __m128d t = _mm_add_pd(_mm256_castpd256_pd128(s), _mm256_extractf128_pd(s, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t)));
+}
+POP_INLINE void store_halves(uint16_t* p, VF v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#endif
+
+POP_INLINE VF silu_times(VF gate, VF up) { return mul(div(gate, add(set1(1.f), exp(sub(zero(), gate)))), up); }
+
+// exp(x[i] - top) for a masked rest adds nothing.
+POP_INLINE VF exp_first(const float* x, int n, float top) {
+  alignas(64) float lanes[kLanes];
+  store(lanes, exp(sub(load_first(x, n), set1(top))));
+  return load_first(lanes, n);
+}
+
+POP_INLINE float largest_of(const float* x, int n) {
+  float top = x[0];
+  int i = 0;
+  if (n >= kLanes) {
+    VF m = load(x);
+    for (i = kLanes; i + kLanes <= n; i += kLanes) m = max(load(x + i), m);
+    top = largest(m);
+  }
+  for (; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
+struct Scores {
+  VF total = zero();
+  Norm norm;
+  POP_INLINE void add_terms(Scores& s, VF term) {
+    if (s.norm == Norm::Max) {
+      s.total = max(s.total, term);
+    } else {
+      s.total = add(s.total, s.norm == Norm::One ? term : mul(term, term));
+    }
+  }
+};
+
+}  // namespace
+
+void rms_norm(const float* x, const float* weight, int n, float eps, float* out) {
+  VF part[4] = {zero(), zero(), zero(), zero()};
+  int i = 0;
+  for (int k = 0; i + kLanes <= n; i += kLanes, k = (k + 1) % 4) part[k] = fma(load(x + i), load(x + i), part[k]);
+  if (i < n) part[0] = fma(load_first(x + i, n - i), load_first(x + i, n - i), part[0]);
+  const float squares = sum(add(add(part[0], part[1]), add(part[2], part[3])));
+  const float root = _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(squares / float(n) + eps)));
+  const VF inverse = set1(1.f / root);
+  for (i = 0; i + kLanes <= n; i += kLanes) store(out + i, mul(mul(load(x + i), inverse), load(weight + i)));
+  if (i < n) store_first(out + i, n - i, mul(mul(load_first(x + i, n - i), inverse), load_first(weight + i, n - i)));
+}
+
+void add_to(const float* x, int n, float* y) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, add(load(y + i), load(x + i)));
+  if (i < n) store_first(y + i, n - i, add(load_first(y + i, n - i), load_first(x + i, n - i)));
+}
+
+void silu_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
+  alignas(64) float pairs[2 * kLanes], out[kLanes];
+  for (int i = begin; i < end; i += kLanes) {
+    const int n = end - i < kLanes ? end - i : kLanes, first = at(list, i);
+    VF gate, up;
+    if (n == kLanes && at(list, i + n - 1) - first == n - 1) {  // ascending, so they lie side by side
+      split_pairs(load(gate_up + 2 * size_t(first)), load(gate_up + 2 * size_t(first) + kLanes), gate, up);
+      store(h + first, silu_times(gate, up));
+      continue;
+    }
+    for (int k = 0; k < kLanes; ++k) __builtin_memcpy(pairs + 2 * k, gate_up + 2 * size_t(at(list, i + (k < n ? k : 0))), 8);
+    split_pairs(load(pairs), load(pairs + kLanes), gate, up);
+    store(out, silu_times(gate, up));
+    for (int k = 0; k < n; ++k) h[at(list, i + k)] = out[k];
+  }
+}
+
+void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
+  const int half_dim = dim / 2;
+  int i = 0;
+  for (; i + kLanes <= half_dim; i += kLanes) {
+    VF cos, sin, a, b, a1, b1;
+    split_pairs(load(cos_sin + 2 * i), load(cos_sin + 2 * i + kLanes), cos, sin);
+    if (interleaved) {
+      split_pairs(load(head + 2 * i), load(head + 2 * i + kLanes), a, b);
+    } else {
+      a = load(head + i), b = load(head + half_dim + i);
+    }
+    const VF new_a = sub(mul(a, cos), mul(b, sin)), new_b = add(mul(a, sin), mul(b, cos));
+    if (interleaved) {
+      join_pairs(new_a, new_b, a1, b1);
+      store(head + 2 * i, a1), store(head + 2 * i + kLanes, b1);
+    } else {
+      store(head + i, new_a), store(head + half_dim + i, new_b);
+    }
+  }
+  for (; i < half_dim; ++i) {
+    float& a = head[interleaved ? 2 * i : i];
+    float& b = head[interleaved ? 2 * i + 1 : i + half_dim];
+    const float cos = cos_sin[2 * i], sin = cos_sin[2 * i + 1], a0 = a, b0 = b;
+    a = a0 * cos - b0 * sin;
+    b = a0 * sin + b0 * cos;
+  }
+}
+
+void store_kv(const float* x, int n, KvType type, void* out) {
+  if (type == KvType::F32) {
+    __builtin_memcpy(out, x, size_t(n) * 4);
+    return;
+  }
+  uint16_t* halves = static_cast<uint16_t*>(out);
+  int i = 0;
+  if (type == KvType::F16)
+    for (; i + kLanes <= n; i += kLanes) store_halves(halves + i, load(x + i));
+  for (; i < n; ++i) {
+    if (type == KvType::F16) {
+      halves[i] = uint16_t(_cvtss_sh(x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    } else {
+      uint32_t bits;
+      __builtin_memcpy(&bits, x + i, 4);
+      const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+      halves[i] = uint16_t(nan ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    }
+  }
+}
+
+int argmax(const float* x, int n) {
+  // Two passes: the largest value (NaNs lose), then its first place.
+  VF m = set1(-__builtin_inff());
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) m = max(load(x + i), m);  // the second operand wins against a NaN in the first
+  float top = largest(m);
+  for (; i < n; ++i) top = x[i] > top ? x[i] : top;
+  for (i = 0; i < n; ++i)
+    if (x[i] == top) return i;
+  return 0;
+}
+
+double log_sum_exp(const float* x, int n) {
+  const float top = largest_of(x, n);
+  double total = 0;
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) total += sum_double(exp(sub(load(x + i), set1(top))));
+  if (i < n) total += sum_double(exp_first(x + i, n - i, top));
+  return double(top) + __builtin_log(total);
+}
+
+bool all_finite(const float* x, int n) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    if (any_not_finite(load(x + i))) return false;
+  return i == n || !any_not_finite(load_first(x + i, n - i));
+}
+
+void add_squares(const float* x, int n, size_t ldx, int width, double* sums) {
+  for (int t = 0; t < n; ++t, x += ldx) {
+    int i = 0;
+    for (; i + kDoubles <= width; i += kDoubles) add_squares_of(x + i, sums + i);
+    for (; i < width; ++i) sums[i] += double(x[i]) * double(x[i]);
+  }
+}
+
+void abs_scores(const Matrix& w, const float* x, Norm norm, IndexList list, int begin, int end, float* out) {
+  const size_t bytes = row_bytes(w.type, w.cols);
+  alignas(64) float values[256], sums[256];
+  for (int i = begin; i < end; ++i) {
+    const int unit = at(list, i);
+    const uint8_t* rows = w.data + (w.offset != nullptr ? w.offset[unit] : size_t(unit) * size_t(w.unit) * bytes);
+    Scores s{zero(), norm};
+    for (int k = 0; k < w.cols; k += 256) {
+      const int n = w.cols - k < 256 ? w.cols - k : 256;
+      for (int j = n; j < (n + kLanes - 1) / kLanes * kLanes; ++j) values[j] = sums[j] = 0;
+      for (int u = 0; u < w.unit; ++u) {
+        unpack_row(w.type, rows + size_t(u) * bytes, w.cols, k, n, values);
+        for (int j = 0; j < n; j += kLanes) store(sums + j, u == 0 ? abs(load(values + j)) : add(load(sums + j), abs(load(values + j))));
+      }
+      for (int j = 0; j < n; j += kLanes) {
+        const VF xs = n - j < kLanes ? load_first(x + k + j, n - j) : load(x + k + j);
+        Scores::add_terms(s, mul(load(sums + j), abs(xs)));
+      }
+    }
+    const float total = norm == Norm::Max ? largest(s.total) : sum(s.total);
+    out[unit] = norm == Norm::Two ? _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(total))) : total;
+  }
+}
+
+void channel_scores(const float* h, const float* norm, IndexList list, float* out) {
+  int j = 0;
+  for (; list.index == nullptr && j + kLanes <= list.count; j += kLanes) store(out + j, mul(abs(load(h + j)), load(norm + j)));
+#ifdef __AVX512F__
+  for (; j + kLanes <= list.count; j += kLanes) {
+    const VI index = _mm512_loadu_si512(list.index + j);
+    store(out + j, mul(abs(_mm512_i32gather_ps(index, h, 4)), _mm512_i32gather_ps(index, norm, 4)));
+  }
+#endif
+  for (; j < list.count; ++j) out[j] = __builtin_fabsf(h[at(list, j)]) * norm[at(list, j)];
+}
+
+}  // namespace pop::POP_ISA
