@@ -1,0 +1,109 @@
+// A kernel reads nothing of a matrix but the lines of what is listed. All other lines are filled with NaN patterns, which
+// must not show in the result, and, where AddressSanitizer is built in, poisoned, so that a read of them ends the test.
+#include <functional>
+
+#include "kernels/test_matrix.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define POP_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POP_ASAN 1
+#endif
+#endif
+#ifdef POP_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace pop::kernel_test {
+namespace {
+
+class Reads : public IsaTest {};
+
+using Run = std::function<std::vector<float>(const Matrix&)>;
+
+void poison([[maybe_unused]] const Matrix& w, [[maybe_unused]] IndexList list, [[maybe_unused]] bool on) {
+#ifdef POP_ASAN
+  for (const auto& [begin, end] : unread_ranges(w, list)) {
+    if (on) {
+      ASAN_POISON_MEMORY_REGION(w.data + begin, end - begin);
+    } else {
+      ASAN_UNPOISON_MEMORY_REGION(w.data + begin, end - begin);
+    }
+  }
+#endif
+}
+
+void check_reads(TestMatrix& m, IndexList list, const Run& run, const std::string& what) {
+  const std::vector<float> want = run(m.w);
+  for (const auto& [begin, end] : unread_ranges(m.w, list)) std::memset(m.memory.data() + begin, 0xff, end - begin);
+  poison(m.w, list, true);
+  const std::vector<float> got = run(m.w);
+  poison(m.w, list, false);
+  ASSERT_TRUE(same_bits(got, want)) << what;
+}
+
+TEST_P(Reads, UnitsListedOnly) {
+  uint32_t seed = 1;
+  for (int t = 0; t < kDTypeCount; ++t)
+    for (const ActType act : {ActType::F32, ActType::I16, ActType::I8})
+      for (const int blocks : {1, 2, 5, 18, 31})
+        for (const int unit : {1, 2})
+          for (const bool gemm : {false, true}) {
+            const DType type = DType(t);
+            if (table().effective(act, type, Layout::Rows) != act) continue;
+            const int units = 40, cols = is_plain(type) ? blocks * 13 + 1 : blocks * traits(type).block_elems;
+            TestMatrix m = random_matrix(type, Layout::Rows, units * unit, cols, unit, ++seed);
+            const TestActs x = pack(table(), act, Layout::Rows, random_vector(3 * cols, ++seed), 3, cols);
+            const std::vector<int32_t> picked = random_list(units, 0.2, ++seed);
+            const IndexList list{picked.data(), int(picked.size())};
+            const auto run = [&](const Matrix& w) {
+              std::vector<float> y(size_t(3 * w.rows), 0.f);
+              (gemm ? table().gemm_units : table().dot_units)(w, x.acts, list, 0, list.count, y.data(), size_t(w.rows));
+              return y;
+            };
+            check_reads(m, list, run, std::string(traits(type).name) + " " + act_name(act) + (gemm ? " gemm" : " dot"));
+          }
+}
+
+TEST_P(Reads, ScoredUnitsOnly) {
+  for (int t = 0; t < kDTypeCount; ++t) {
+    const DType type = DType(t);
+    const int units = 40, cols = is_plain(type) ? 131 : 3 * traits(type).block_elems;
+    TestMatrix m = random_matrix(type, Layout::Rows, units * 2, cols, 2, 7);
+    const std::vector<float> x = random_vector(cols, 8);
+    const std::vector<int32_t> picked = random_list(units, 0.2, 9);
+    const IndexList list{picked.data(), int(picked.size())};
+    const auto run = [&](const Matrix& w) {
+      std::vector<float> out(units, 0.f);
+      table().abs_scores(w, x.data(), Norm::Two, list, 0, list.count, out.data());
+      return out;
+    };
+    check_reads(m, list, run, traits(type).name);
+  }
+}
+
+TEST_P(Reads, ColumnsListedOnly) {
+  uint32_t seed = 1;
+  for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_1})
+    for (const ActType act : {ActType::F32, ActType::I16, ActType::I8})
+      for (const int rows : {1, 64, 130, 192, 576})
+        for (const double keep : {0.02, 0.3}) {
+          if (table().effective(act, type, Layout::Columns) != act) continue;
+          TestMatrix m = random_matrix(type, Layout::Columns, rows, 224, 1, ++seed);
+          const TestActs x = pack(table(), act, Layout::Columns, random_vector(224, ++seed), 1, 224);
+          const std::vector<int32_t> picked = random_list(224, keep, ++seed);
+          const IndexList list{picked.data(), int(picked.size())};
+          const auto run = [&](const Matrix& w) {
+            std::vector<float> y(size_t(w.rows), 0.f);
+            table().axpy_columns(w, x.acts, 0, list, 0, list.count, 0, w.rows, y.data());
+            return y;
+          };
+          check_reads(m, list, run, std::string(traits(type).name) + " " + act_name(act) + " " + std::to_string(rows));
+        }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, Reads, ::testing::ValuesIn(built_isas().begin(), built_isas().end()), isa_name);
+
+}  // namespace
+}  // namespace pop::kernel_test
