@@ -29,32 +29,31 @@ class Interrupted : public std::runtime_error {
 };
 
 struct EngineOptions {
-  std::string model;                  // a GGUF file, or the first part of a split one
-  int threads = 0;                    // 0: the CPUs this process may use
-  std::string isa;                    // "" or "auto": best available; "scalar", "avx2", "avx512"
-  std::string activations = "auto";   // auto | f32 | bf16 | i16 | i8
-  std::string kv = "f16";             // f32 | f16 | bf16
-  int context = 0;                    // tokens; 0: the model's, at most 8192
-  int prefill_chunk = 512;            // prompt tokens per pass; changes no bit of the result
-  std::string layout = "auto";        // rows | columns | auto
-  std::string bos = "auto";           // auto | never | always
-  bool full_hash = false;             // model_sha256 over the whole file in place of its first MiB and size
+  std::string model{};               // a GGUF file, or the first part of a split one
+  int threads = 0;                   // 0: the CPUs this process may use
+  std::string isa{};                 // "" or "auto": best available; "scalar", "avx2", "avx512"
+  std::string activations = "auto";  // auto | f32 | bf16 | i16 | i8
+  std::string kv = "f16";            // f32 | f16 | bf16
+  int context = 0;                   // tokens; 0: the model's, at most 8192
+  int prefill_chunk = 512;           // prompt tokens per pass; changes no bit of the result
+  std::string layout = "auto";       // rows | columns | auto
+  std::string bos = "auto";          // auto | never | always
+  bool full_hash = false;            // model_sha256 over the whole file in place of its first MiB and size
 };
 
 // Pruning options, as `pop help pruning` explains them. Empty means the method's default; what does not apply is an error.
 struct PruneSettings {
   std::string method = "dense";
-  std::optional<double> ratio;         // share of the blocks' weights, 0.2 by default
-  std::optional<double> ffn_sparsity;  // share of the FFN channels, in place of ratio
-  std::string ratio_of;                // blocks | active | total
-  std::optional<double> gamma;
-  std::string metric, decode_metric;   // down | gate-up
-  std::string norm;                    // 1 | 2 | max
-  std::string prefill;                 // dense | pruned
-  std::string match;                   // pop+: at the planned bytes of this method
-  std::string random_every;            // random: sequence | token
-  std::optional<uint64_t> seed;        // random
-  bool pack = true;                    // copy reachable channels together after the prefill where it pays
+  std::optional<double> ratio{};         // share of the blocks' weights, 0.2 by default
+  std::optional<double> ffn_sparsity{};  // share of the FFN channels, in place of ratio
+  std::string ratio_of{};                // blocks | active | total
+  std::optional<double> gamma{};
+  std::string metric{}, decode_metric{};  // down | gate-up
+  std::string norm{}, prefill{};          // 1 | 2 | max; dense | pruned
+  std::string match{};                    // pop+: at the planned bytes of this method
+  std::string random_every{};             // random: sequence | token
+  std::optional<uint64_t> seed{};         // random
+  bool pack = true;                       // copy reachable channels together after the prefill where it pays
 };
 
 // What the settings came to.
@@ -74,8 +73,8 @@ struct ReadStats {
 };
 
 struct SamplingOptions {
-  double temp = 0;            // 0: greedy, ties to the lowest id
-  int top_k = 0;              // <= 0: off
+  double temp = 0;  // 0: greedy, ties to the lowest id
+  int top_k = 0;    // <= 0: off
   double top_p = 1, min_p = 0;
   double repeat_penalty = 1;  // over prompt and answer, as in Hugging Face transformers
   uint64_t seed = 0;
@@ -91,29 +90,32 @@ struct ProfilePart {
 class SelectionObserver {
  public:
   virtual ~SelectionObserver() = default;
-  virtual void on_partition(int sequence, int layer, std::span<const int32_t> retained, std::span<const int32_t> candidate,
-                            std::span<const int32_t> pruned, std::span<const float> scores) = 0;
+  virtual void on_partition(int sequence, int layer, std::span<const int32_t> retained,
+                            std::span<const int32_t> candidate, std::span<const int32_t> pruned,
+                            std::span<const float> scores) = 0;
   virtual void on_threshold(int sequence, int layer, const char* site, double level, float tau, uint64_t counted) = 0;
   // token: index among the sequence's decoded tokens; site: "gate_up" or "down" for rows methods (channels), any for columns.
-  virtual void on_chosen(int sequence, int token, int layer, const char* site, bool columns, std::span<const int32_t> chosen) = 0;
+  virtual void on_chosen(int sequence, int token, int layer, const char* site, bool columns,
+                         std::span<const int32_t> chosen) = 0;
 };
 
 struct RunHooks {
   // Logits of every computed position, in order within a sequence. sequence: 0 in generate, the request's index in score.
-  std::function<void(int sequence, int position, std::span<const float> logits)> on_logits;
+  std::function<void(int sequence, int position, std::span<const float> logits)> on_logits{};
   SelectionObserver* observer = nullptr;
-  std::function<bool()> interrupted;                            // asked between tokens and prefill chunks
-  std::function<void(int64_t done, int64_t total)> on_progress;  // tokens, during prefill and scoring
+  std::function<bool()> interrupted{};                             // asked between tokens and prefill chunks
+  std::function<void(int64_t done, int64_t total)> on_progress{};  // tokens, during prefill and scoring
   bool profile = false;
 };
 
 struct GenerateOptions {
   int max_tokens = 128;
-  SamplingOptions sampling;
-  std::vector<std::string> stop;  // text that ends the answer; not part of it
-  bool ignore_eos = false;        // end-of-generation tokens are ordinary ones
-  std::function<void(std::string_view text)> on_text;  // whole characters, as soon as no stop string can begin in them
-  RunHooks hooks;
+  SamplingOptions sampling{};
+  std::vector<std::string> stop{};  // text that ends the answer; not part of it
+  bool ignore_eos = false;          // end-of-generation tokens are ordinary ones
+  std::function<void(std::string_view text)>
+      on_text{};  // whole characters, as soon as no stop string can begin in them
+  RunHooks hooks{};
 };
 
 struct Timing {
