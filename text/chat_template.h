@@ -17,7 +17,7 @@ class Template;
 
 // Broken-down local time for strftime_now(); the library reads no clock and no time zone.
 struct ChatTime {
-  int year = 1970, month = 1, day = 1;    // 1-based month and day
+  int year = 1970, month = 1, day = 1;  // 1-based month and day
   int hour = 0, minute = 0, second = 0;
 };
 
@@ -32,8 +32,8 @@ struct ChatPrompt {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();  // [{"role":..,"content":..,"tool_calls":..}]
   nlohmann::ordered_json tools;                                       // array of JSON schemas, or null
   bool add_generation_prompt = true;
-  std::optional<std::string> bos_token, eos_token;                    // absent: undefined in the template
-  nlohmann::ordered_json extra = nlohmann::ordered_json::object();    // more variables, e.g. {"enable_thinking":false}
+  std::optional<std::string> bos_token, eos_token;                  // absent: undefined in the template
+  nlohmann::ordered_json extra = nlohmann::ordered_json::object();  // more variables, e.g. {"enable_thinking":false}
   ChatTime now;
 };
 
