@@ -13,7 +13,7 @@ import golden_file
 import pop_cases
 from pop_cases import DECODED, GOLDENS, PROMPTS, pr
 
-NEAR_BORDER, NEAR_CHOICE = 1e-5, 1e-4
+NEAR_CHOICE = 1e-4        # relative
 
 # Written for this purpose; what is decoded is its own continuation.
 TEXT = """The old library stood at the corner of the market square, between the baker and a shop that sold nothing but clocks. Its \
@@ -35,28 +35,26 @@ def classes(part):
     f = len(part.scores)
     kind = np.full(f, 0, dtype=np.uint8)
     kind[part.candidate], kind[part.retained] = 1, 2
-    order = np.sort(part.scores)
-    for cut in {len(part.pruned), len(part.pruned) + len(part.candidate)}:
-        if 0 < cut < f:
-            low, high = order[cut - 1], order[cut]
-            kind[(part.scores <= low) & (part.scores >= high * (1 - NEAR_BORDER))] = 3
-            kind[(part.scores >= high) & (part.scores <= low * (1 + NEAR_BORDER))] = 3
+    kind[pop_cases.near_borders(part)] = 3
     kind = np.concatenate([kind, np.zeros(-f % 4, dtype=np.uint8)]).reshape(-1, 4)
     return kind[:, 0] | kind[:, 1] << 2 | kind[:, 2] << 4 | kind[:, 3] << 6
 
 
+def undecided(method, layer, site, t):
+    """Whether another rounding could have chosen otherwise for decoded token t."""
+    scores, keep = method.scores[layer, site][t], method.chosen[layer, site][t]
+    if isinstance(method, pr.PopPlus):
+        tau = method.tau[layer, site]
+        return bool((np.abs(scores - tau) <= NEAR_CHOICE * tau).any())
+    candidate = method.partitions[layer].candidate
+    lead = pop_cases.lead_of_outsiders(scores, candidate[keep[candidate]], candidate[~keep[candidate]])
+    both = keep[candidate].any() and not keep[candidate].all()
+    return bool(both and lead >= -NEAR_CHOICE)
+
+
 def sure_tokens(method):
-    """How many decoded tokens run before the first whose choice another rounding could have made otherwise."""
-    first = DECODED
-    for (layer, _), scores in method.scores.items():
-        keep = method.chosen[layer, "down"]
-        candidate = method.partitions[layer].candidate
-        for t in range(first):
-            inside, outside = candidate[keep[t, candidate]], candidate[~keep[t, candidate]]
-            if len(inside) and len(outside) and scores[t, inside].min() * (1 - NEAR_CHOICE) <= scores[t, outside].max():
-                first = t
-                break
-    return first
+    """How many decoded tokens run before the first that is undecided."""
+    return next((t for t in range(DECODED) if any(undecided(method, *key, t) for key in method.scores)), DECODED)
 
 
 def make(name, prompts):
@@ -81,12 +79,15 @@ def make(name, prompts):
                 part = method.partitions[0]
                 about |= {"gamma": case.gamma, "metric": case.metric, "norm": case.full_norm, "ffn_sparsity": part.p,
                           "kept": part.kept, "retained": len(part.retained), "candidate": len(part.candidate),
-                          "pruned": len(part.pruned), "sure_tokens": sure_tokens(method)}
+                          "pruned": len(part.pruned)}
             else:
+                low_high = pop_cases.tau_range(model, prompt.seen, case.ratio)
                 arrays[f"{case.name}/tau"] = ("f32", [[method.tau[i, s] for s in pr.SITES] for i in layers])
+                arrays[f"{case.name}/tau_range"] = ("f32", [[low_high[i, s] for s in pr.SITES] for i in layers])
                 about["selected_share"] = float(np.average(
                     [keep.mean() for keep in method.chosen.values()],
                     weights=[sum(model.layers[i][w].size for w in pr.SITE_WEIGHTS[s]) for i, s in method.chosen]))
+            about["sure_tokens"] = sure_tokens(method)
             cases.append(about)
             print(about, file=sys.stderr)
     about = {"model": name, "decoded": DECODED, "prompts": list(prompts), "layers": len(model.layers), "inner": model.inner,

@@ -4,6 +4,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parent / "reference"))
 import pop_reference as pr
 
@@ -103,10 +105,31 @@ class Prefilled:
         return self.model.forward(ids, self.cache.branch(), method.select)
 
 
-def close_pairs(scores, inside, outside, relative):
-    """Whether every member of `inside` scores at least as high as every one of `outside`, up to a relative difference.
+def near_borders(part, relative=1e-5):
+    """bool [f]: the channels of a partition that score so close to one across a border that either side is right."""
+    near = np.zeros(len(part.scores), dtype=bool)
+    order = np.sort(part.scores)
+    for cut in {len(part.pruned), len(part.pruned) + len(part.candidate)} - {0, len(order)}:
+        low, high = order[cut - 1], order[cut]
+        near |= (part.scores <= low) & (part.scores >= high * (1 - relative))
+        near |= (part.scores >= high) & (part.scores <= low * (1 + relative))
+    return near
 
-    Returns the largest relative amount by which an outsider leads (0 or less: none does)."""
+
+def tau_range(model, seen, v, relative=1e-5):
+    """(lowest, highest) [layer, site]: every threshold that scores rounded otherwise, by up to `relative`, could give.
+
+    tau jumps where a score crosses an edge of the histogram's bins: with c counts in its bin, by 1/16 of itself over c."""
+    found = {}
+    for site, layer, x in seen:
+        scores = pr.column_scores(x, model.column_norms(layer, site))
+        scores = scores[1:] if len(scores) > 1 else scores
+        found[layer, site] = tuple(pr.threshold(pr.histogram(scores * np.float32(1 + e)), v) for e in (-relative, relative))
+    return found
+
+
+def lead_of_outsiders(scores, inside, outside):
+    """By how much (relative) the best of `outside` scores above the worst of `inside`; 0 or less: nowhere."""
     if not len(inside) or not len(outside):
         return 0.0
     low, high = float(scores[inside].min()), float(scores[outside].max())
