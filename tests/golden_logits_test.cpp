@@ -1,0 +1,81 @@
+// Logits and greedy ids against Hugging Face transformers (tests/goldens, made by python/make_goldens.py).
+#include <cmath>
+
+#include "engine/pop.h"
+#include "tests/golden.h"
+
+namespace pop {
+namespace {
+
+using test::Golden;
+
+constexpr float kTolerance = 2e-3f, kGreedyLead = 4e-3f;
+
+class GoldenLogits : public testing::TestWithParam<const char*> {};
+
+void compare_logits(const Golden& golden, const std::string& prompt, Engine& engine) {
+  const auto ids = golden.array<int32_t>(prompt + "/ids");
+  const auto sample = golden.array<int32_t>("sample");
+  const auto sampled = golden.array<float>(prompt + "/sampled");
+  const auto top = golden.array<float>(prompt + "/top"), log_sums = golden.array<float>(prompt + "/logsumexp");
+  const auto top_ids = golden.array<int32_t>(prompt + "/top_ids");
+  RunHooks hooks;
+  float worst = 0;
+  size_t positions = 0;
+  hooks.on_logits = [&](int, int position, std::span<const float> logits) {
+    const auto t = size_t(position);
+    ++positions;
+    for (size_t i = 0; i < sample.size(); ++i)
+      worst = std::max(worst, std::fabs(logits[size_t(sample[i])] - sampled[t * sample.size() + i]));
+    for (size_t i = 0; i < 8; ++i) worst = std::max(worst, std::fabs(logits[size_t(top_ids[t * 8 + i])] - top[t * 8 + i]));
+    double sum = 0;
+    for (const float x : logits) sum += std::exp(double(x) - log_sums[t]);
+    worst = std::max(worst, float(std::fabs(std::log(sum))));
+  };
+  const ScoreRequest request{.ids = ids};
+  engine.session()->score({&request, 1}, 1, hooks);
+  EXPECT_EQ(positions, ids.size());
+  EXPECT_LE(worst, kTolerance) << prompt;
+  ::testing::Test::RecordProperty(prompt + "_max_abs_error", std::to_string(worst));
+}
+
+void compare_greedy(const Golden& golden, const std::string& prompt, Engine& engine) {
+  const auto ids = golden.array<int32_t>(prompt + "/ids"), greedy = golden.array<int32_t>(prompt + "/greedy");
+  const auto lead = golden.array<float>(prompt + "/greedy_lead");
+  GenerateOptions options{.max_tokens = int(greedy.size()), .ignore_eos = true};
+  const GenerateResult result = engine.session()->generate(ids, options);
+  ASSERT_EQ(result.ids.size(), greedy.size());
+  for (size_t i = 0; i < greedy.size(); ++i) {
+    if (lead[i] < kGreedyLead) break;  // a coin toss: the texts may part here
+    ASSERT_EQ(result.ids[i], greedy[i]) << prompt << " step " << i;
+  }
+}
+
+TEST_P(GoldenLogits, EqualTransformers) {
+  const Golden golden(GetParam());
+  const std::string path = test::model_path(golden);
+  POP_SKIP_WITHOUT(path);
+  for (const std::string& isa : available_isa_names())
+    for (const char* layout : {"auto", "rows", "columns"}) {
+      if (path == test::kDefaultModel && std::string(layout) != "auto") continue;
+      if (path == test::kDefaultModel && isa == "scalar" && available_isa_names().size() > 1) continue;  // minutes; tiny-q4_1 stands for it
+      SCOPED_TRACE(isa + " " + layout);
+      Engine engine({.model = path, .isa = isa, .activations = "f32", .kv = "f32", .prefill_chunk = 17, .layout = layout});
+      for (const std::string prompt : golden.meta().at("prompts")) {
+        compare_logits(golden, prompt, engine);
+        compare_greedy(golden, prompt, engine);
+      }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
+                         testing::Values("tiny-tied", "tiny-linear", "tiny-llama3", "tiny-yarn", "tiny-q4_1", "smollm2-135m-q4_1"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           for (char& c : name)
+                             if (c == '-') c = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace pop
