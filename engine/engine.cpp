@@ -18,9 +18,11 @@ PolicyContext Engine::Impl::policy_context() {
   return {.layers = model->layers, .d = s.d, .f = s.f, .q_dim = s.q_dim(), .kv_dim = s.kv_dim(), .kernels = &kernels, .pool = &pool};
 }
 
-ReadStats Engine::Impl::read_stats(const ReadCounts& counts) const {
+ReadStats Engine::Impl::read_stats(const Sequence& sequence) const {
+  const ReadCounts& counts = sequence.reads;
   ReadStats stats;
   stats.tokens = counts.tokens;
+  stats.selections = sequence.policy != nullptr ? sequence.policy->selections : 0;
   if (counts.tokens == 0) return stats;
   const auto tokens = double(counts.tokens);
   // Every decoded token is scored or sampled from, so the head is read once for each, whole.

@@ -33,7 +33,7 @@ struct Engine::Impl {
   Activations& scratch(int rows);
   RunContext run_context() { return {&kernels, &pool, activations, nullptr, {}}; }
   PolicyContext policy_context();
-  ReadStats read_stats(const ReadCounts& counts) const;
+  ReadStats read_stats(const Sequence& sequence) const;
 
  private:
   void fill_info();

@@ -70,6 +70,7 @@ struct ReadStats {
   double weights_read_share = 0;        // of the dense model's bytes, head included
   double block_weights_read_share = 0;  // blocks only
   double selected_share = 0;            // block weights used, by element
+  uint64_t selections = 0;              // choices made from a list, all layers and sites; 0 for dense
 };
 
 struct SamplingOptions {

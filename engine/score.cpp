@@ -153,7 +153,7 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
     for (Job& job : jobs) {
       ScoreResult& r = *job.result;
       r.logits_hash = job.hash.hex();
-      r.reads = engine.read_stats(job.sequence->reads);
+      r.reads = engine.read_stats(*job.sequence);
       r.timing = timing;
       r.timing.prefill_tokens = job.split, r.timing.decode_tokens = job.size() - job.split;
       summarise_partition(*job.sequence, engine.model->spec.layers, r);

@@ -210,7 +210,7 @@ GenerateResult Session::Impl::generate(std::span<const int32_t> prompt, const Ge
   answer.end();
   if (stopped) result.finish_reason = "interrupted";
   if (result.finish_reason.empty()) result.finish_reason = "length";
-  result.reads = engine.read_stats(sequence.reads);
+  result.reads = engine.read_stats(sequence);
   result.logits_hash = hash.hex();
   if (options.hooks.profile) result.profile = profile_parts(run.profile);
   return result;
