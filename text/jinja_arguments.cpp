@@ -17,7 +17,7 @@ Bound::Bound(std::string_view function, const Args& args, std::initializer_list<
     given_[k] = true;
   }
   for (const auto& [name, value] : args.named) {
-    auto it = std::find_if(names.begin(), names.end(), [&](const char* other) { return name == other; });
+    auto it = std::find_if(names.begin(), names.end(), [&key = name](const char* other) { return key == other; });
     if (it == names.end()) fail("{} got an unexpected keyword argument '{}'", function, printable(name));
     auto k = static_cast<size_t>(it - names.begin());
     if (given_[k]) fail("{} got multiple values for argument '{}'", function, name);
