@@ -45,6 +45,13 @@ POP_INLINE int32_t word_at(const int8_t* p) {
   __builtin_memcpy(&v, p, 4);
   return v;
 }
+// The next word of x. The compiler must not look through the addition: it would keep all addresses of both planes at once,
+// far more than there are registers.
+POP_INLINE const int8_t* next_word(const int8_t* p, size_t step) {
+  p += step;
+  asm("" : "+r"(p));
+  return p;
+}
 
 #ifdef __AVX512F__
 constexpr int kIntegerRows = 8, kFloatRows = 8;  // rows of x whose sums stand in registers
@@ -56,16 +63,16 @@ POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t
   for (int t = 0; t < N; ++t) s[t] = _mm512_setzero_si512();
   if constexpr (P == 2) {
 #pragma GCC unroll 8
-    for (int k = 0; k < 8; ++k) {
+    for (int k = 0; k < 8; ++k, high = next_word(high, step)) {
       const VI w = _mm512_loadu_si512(codes + 64 * k);
-      for (int t = 0; t < N; ++t) s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(high + size_t(t) * stride + size_t(k) * step)));
+      for (int t = 0; t < N; ++t) s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(high + size_t(t) * stride)));
     }
     for (int t = 0; t < N; ++t) s[t] = _mm512_sub_epi32(_mm512_slli_epi32(s[t], 8), s[t]);  // kHighStep = 255
   }
 #pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) {
+  for (int k = 0; k < 8; ++k, low = next_word(low, step)) {
     const VI w = _mm512_loadu_si512(codes + 64 * k);
-    for (int t = 0; t < N; ++t) s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(low + size_t(t) * stride + size_t(k) * step)));
+    for (int t = 0; t < N; ++t) s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(low + size_t(t) * stride)));
   }
   for (int t = 0; t < N; ++t) sums[t][0] = s[t];
 }
@@ -88,11 +95,11 @@ template <DType T, int P, int N>
 POP_INLINE void plane_sums(const uint8_t* codes, const int8_t* x, size_t stride, uint32_t step, VI (*s)[2]) {
   for (int t = 0; t < N; ++t) s[t][0] = s[t][1] = _mm256_setzero_si256();
 #pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) {
+  for (int k = 0; k < 8; ++k, x = next_word(x, step)) {
     const VI w0 = load256(codes + 64 * k), w1 = load256(codes + 64 * k + 32);
     const VI size0 = kFourBit<T> ? w0 : _mm256_abs_epi8(w0), size1 = kFourBit<T> ? w1 : _mm256_abs_epi8(w1);
     for (int t = 0; t < N; ++t) {
-      const VI v = _mm256_set1_epi32(word_at(x + size_t(t) * stride + size_t(k) * step));
+      const VI v = _mm256_set1_epi32(word_at(x + size_t(t) * stride));
       s[t][0] = products<T, P>(s[t][0], w0, size0, v);
       s[t][1] = products<T, P>(s[t][1], w1, size1, v);
     }
