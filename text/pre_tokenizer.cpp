@@ -9,21 +9,20 @@
 #include <new>
 
 #include "base/error.h"
+#include "text/unicode_classes.h"
 #include "text/utf8.h"
 
 namespace pop {
 namespace {
 
-// White space by its Unicode property, inside a class. Not \s: PCRE2 counts U+180E too, which is none since Unicode 6.3.
-#define POP_SPACE "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 // A run of white space leaves its last character to the word that follows it.
 #define POP_SPACES "[" POP_SPACE "]+(?![^" POP_SPACE "])|[" POP_SPACE "]+"
-#define POP_GPT2 \
-  "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" POP_SPACE "\\p{L}\\p{N}]+|" POP_SPACES
+#define POP_OTHERS " ?[^" POP_SPACE POP_LETTER POP_NUMBER "]+"
+#define POP_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?[" POP_LETTER "]+| ?[" POP_NUMBER "]+|" POP_OTHERS "|" POP_SPACES
 // Llama-3 and Qwen2 differ in how many digits go together.
-#define POP_LLAMA3(digits)                                                                       \
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits " ?[^" POP_SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" \
-  "[" POP_SPACE "]*[\\r\\n]+|" POP_SPACES
+#define POP_LLAMA3(digits)                                                                              \
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n" POP_LETTER POP_NUMBER "]?[" POP_LETTER "]+|[" POP_NUMBER "]" digits \
+  "|" POP_OTHERS "[\\r\\n]*|[" POP_SPACE "]*[\\r\\n]+|" POP_SPACES
 
 // Each pattern cuts every piece that the ones before it left: a match is a piece, and so is what lies between matches.
 struct Kind {
@@ -34,11 +33,11 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
-      {"smollm", {"\\p{N}", POP_GPT2}, false, false, false},
+      {"smollm", {"[" POP_NUMBER "]", POP_GPT2}, false, false, false},
       {"gpt-2", {POP_GPT2}, false, false, false},
-      {"llama-bpe", {POP_LLAMA3("\\p{N}{1,3}|")}, false, true, true},
-      {"qwen2", {POP_LLAMA3("\\p{N}|")}, true, false, false},
-      {"default", {"[\\p{P}$+<=>^~|]+", POP_GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, false, false, false},
+      {"llama-bpe", {POP_LLAMA3("{1,3}")}, false, true, true},
+      {"qwen2", {POP_LLAMA3("")}, true, false, false},
+      {"default", {"[" POP_PUNCTUATION "$+<=>^~|]+", POP_GPT2, "[" POP_NUMBER "]+", "[0-9][0-9][0-9]"}, false, false, false},
   };
   return all;
 }

