@@ -1,7 +1,7 @@
 // Pre-tokenizers: how text is cut into the pieces that BPE never merges across, by the name in tokenizer.ggml.pre.
 //
 // Source of the patterns: the pre_tokenizer section of the tokenizer.json published with each model (Hugging Face), except
-// `default`, which no tokenizer.json has: it is what GGUF readers use when a file names no other (docs/formats.md).
+// `default`, which no tokenizer.json has: it is spelt as GGUF readers spell it for files that say "default".
 #pragma once
 #include <memory>
 #include <string>
