@@ -288,6 +288,31 @@ TEST(EveryMethod, ACloneGoesItsOwnWay) {
   });
 }
 
+// A conversation: prompt, answer, more prompt, answer.
+TEST(EveryMethod, MoreOfThePromptAfterAnAnswerCounts) {
+  for_each_variant([](const ToyModel& model, const PruneOptions&, const Policy& policy) {
+    SiteInputs inputs(model, 30, 32);
+    const auto state = policy.begin(), whole = policy.begin();
+    const auto prefill_lists = [&](PolicyState& s) {
+      std::vector<Choice> lists;
+      for (int i = 0; i < model.layers() * kSites; ++i) {
+        lists.push_back(copy_of(s.select_prefill(Site(i % kSites), i / kSites)));
+      }
+      return lists;
+    };
+    inputs.prefill(*state, 0, 5, 5);
+    prefill_lists(*state);
+    state->partition();
+    decode(model, *state, inputs, 28, 5);
+    inputs.prefill(*state, 5, 28, 23);
+    inputs.prefill(*whole, 0, 28, 28);
+    ASSERT_EQ(prefill_lists(*state), prefill_lists(*whole));
+    state->partition();
+    whole->partition();
+    ASSERT_EQ(decode(model, *state, inputs, 29, 28), decode(model, *whole, inputs, 29, 28));
+  });
+}
+
 TEST(EveryMethod, NanAndInfinityKeepTheListsValid) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   for_each_variant([&](const ToyModel& model, const PruneOptions& options, const Policy& policy) {
