@@ -1,7 +1,8 @@
 // Chat templates: turns a list of messages into the prompt text a model was trained on, by running the Jinja template
 // that comes with the model. The language is Jinja2 as Hugging Face transformers sets it up (immutable sandbox,
 // trim_blocks, lstrip_blocks, break/continue, {% generation %}, raise_exception, strftime_now, tojson without HTML
-// escaping); see docs of jinja2 3.1. What the interpreter cannot do is an error, never a different prompt.
+// escaping); see docs of jinja2 3.1. What the interpreter cannot do is an error, never a different prompt; one known
+// exception: a macro called before a top-level {% set x %} sees the x given by the caller, jinja2 sees it undefined.
 #pragma once
 #include <cstdint>
 #include <memory>
