@@ -186,7 +186,8 @@ def compare_free_run(case, free, masks, kl, seen):
     seen["parted"] = str(t) if parted else "-"
     together, apart = kl[:t], kl[t:]
     seen["kl"] = float(apart.mean()) if parted else float(together.mean())
-    require(not len(together) or together.max() <= SAME_KL, f"free run: KL {together.max():.2e} before any choice differed")
+    worst = float(together.max(initial=0.0))
+    require(worst <= SAME_KL, f"free run: KL {worst:.2e} before any choice differed")
     if not parted or case.method == "pop+":
         return
     _, (layer, site) = parted
