@@ -23,9 +23,10 @@ class BpeMerges {
   bool add(int32_t left, int32_t right, int32_t result);
   size_t size() const { return merges_.size(); }
 
-  // Merges the symbols of one piece (in scratch.symbols[i].id; the links are set here): the pair of the lowest rank first, of
-  // equal ones the leftmost, until none is left. Appends the ids to `out`. n symbols cost n log n, whatever they are: each
-  // merge makes at most two new candidates, and a candidate whose symbols have changed is dropped when its turn comes.
+  // Merges the symbols of one piece (in scratch.symbols[i].id; the links are set here): the pair of the lowest rank
+  // first, of equal ones the leftmost, until none is left. Appends the ids to `out`. n symbols cost n log n, whatever
+  // they are: each merge makes at most two new candidates, and a candidate whose symbols have changed is dropped when
+  // its turn comes.
   void merge(BpeScratch& scratch, std::vector<int32_t>& out) const;
 
  private:
@@ -38,7 +39,7 @@ class BpeMerges {
   // Rank of the pair that begins at symbol `at`, as a heap entry in `entry`; false if there is none.
   bool candidate(const std::vector<BpeScratch::Symbol>& symbols, uint32_t at, uint64_t& entry) const;
 
-  std::vector<Merge> merges_;  // by rank
+  std::vector<Merge> merges_;                              // by rank
   std::unordered_map<uint64_t, uint32_t, KeyHash> ranks_;  // left << 32 | right
 };
 

@@ -20,7 +20,7 @@ namespace {
 #define POP_OTHERS " ?[^" POP_SPACE POP_LETTER POP_NUMBER "]+"
 #define POP_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?[" POP_LETTER "]+| ?[" POP_NUMBER "]+|" POP_OTHERS "|" POP_SPACES
 // Llama-3 and Qwen2 differ in how many digits go together.
-#define POP_LLAMA3(digits)                                                                              \
+#define POP_LLAMA3(digits)                                                                                    \
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n" POP_LETTER POP_NUMBER "]?[" POP_LETTER "]+|[" POP_NUMBER "]" digits \
   "|" POP_OTHERS "[\\r\\n]*|[" POP_SPACE "]*[\\r\\n]+|" POP_SPACES
 
@@ -37,7 +37,11 @@ const std::vector<Kind>& kinds() {
       {"gpt-2", {POP_GPT2}, false, false, false},
       {"llama-bpe", {POP_LLAMA3("{1,3}")}, false, true, true},
       {"qwen2", {POP_LLAMA3("")}, true, false, false},
-      {"default", {"[" POP_PUNCTUATION "$+<=>^~|]+", POP_GPT2, "[" POP_NUMBER "]+", "[0-9][0-9][0-9]"}, false, false, false},
+      {"default",
+       {"[" POP_PUNCTUATION "$+<=>^~|]+", POP_GPT2, "[" POP_NUMBER "]+", "[0-9][0-9][0-9]"},
+       false,
+       false,
+       false},
   };
   return all;
 }
@@ -109,8 +113,8 @@ void each_run(std::string_view text, Valid valid, Invalid invalid) {
   }
 }
 
-// Form C of well-formed text. utf8proc decomposes and composes; the marks are put in order here because its own ordering
-// takes the square of the length of a run of marks.
+// Form C of well-formed text. utf8proc decomposes and composes; the marks are put in order here because its own
+// ordering takes the square of the length of a run of marks.
 std::string form_c(std::string_view text) {
   std::vector<utf8proc_int32_t> codes;
   codes.reserve(text.size());
@@ -118,7 +122,8 @@ std::string form_c(std::string_view text) {
     const size_t length = utf8_char_length(text.substr(at));
     utf8proc_int32_t parts[8];
     const auto code = static_cast<utf8proc_int32_t>(utf8_decode(text.substr(at), length));
-    const auto count = utf8proc_decompose_char(code, parts, 8, static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE), nullptr);
+    const auto count =
+        utf8proc_decompose_char(code, parts, 8, static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE), nullptr);
     if (count < 0 || count > 8) fail("NFC: {}", utf8proc_errmsg(count));
     codes.insert(codes.end(), parts, parts + count);
     at += length;
@@ -156,8 +161,8 @@ PreTokenizer::PreTokenizer(std::string_view name) : impl_(std::make_unique<Impl>
   for (const std::string_view pattern : kind.patterns) impl_->codes.push_back(compile(pattern));
   impl_->context.reset(pcre2_match_context_create(nullptr));
   if (!impl_->context) throw std::bad_alloc();
-  // The patterns backtrack over one repeat at most, so matching is linear and needs no limit; the default ones (10 million
-  // steps) would make long runs of spaces an error.
+  // The patterns backtrack over one repeat at most, so matching is linear and needs no limit; the default ones (10
+  // million steps) would make long runs of spaces an error.
   pcre2_set_match_limit(impl_->context.get(), UINT32_MAX);
   pcre2_set_depth_limit(impl_->context.get(), UINT32_MAX);
 }

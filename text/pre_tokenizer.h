@@ -1,7 +1,7 @@
 // Pre-tokenizers: how text is cut into the pieces that BPE never merges across, by the name in tokenizer.ggml.pre.
 //
-// Source of the patterns: the pre_tokenizer section of the tokenizer.json published with each model (Hugging Face), except
-// `default`, which no tokenizer.json has: it is spelt as GGUF readers spell it for files that say "default".
+// Source of the patterns: the pre_tokenizer section of the tokenizer.json published with each model (Hugging Face),
+// except `default`, which no tokenizer.json has: it is spelt as GGUF readers spell it for files that say "default".
 #pragma once
 #include <memory>
 #include <string>
@@ -29,11 +29,13 @@ class PreTokenizer {
   // True if a piece that is a token as a whole is that token whatever the merges say (tokenizer.json "ignore_merges").
   bool ignore_merges() const;
 
-  // What a model of this kind does about BOS when the file does not say (Llama-3's tokenizer.json adds it, no other does).
+  // What a model of this kind does about BOS when the file does not say (Llama-3's tokenizer.json adds it, no other
+  // does).
   bool adds_bos_by_default() const;
 
-  // The pieces of `text` in order, views into it; together they are all of it. Each byte that is not part of well-formed
-  // UTF-8 is a piece of its own, and what stands between such bytes is cut as if it stood alone. Thread-safe.
+  // The pieces of `text` in order, views into it; together they are all of it. Each byte that is not part of
+  // well-formed UTF-8 is a piece of its own, and what stands between such bytes is cut as if it stood alone.
+  // Thread-safe.
   std::vector<std::string_view> split(std::string_view text) const;
 
  private:

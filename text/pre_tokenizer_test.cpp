@@ -41,7 +41,8 @@ TEST(PreTokenizer, AnUnknownNameIsAnErrorThatNamesIt) {
       PreTokenizer pre(name);
       FAIL() << name;
     } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("found \"" + std::string(name) + "\""), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("found \"" + std::string(name) + "\""), std::string::npos)
+          << error.what();
       EXPECT_NE(std::string(error.what()).find("llama-bpe"), std::string::npos) << error.what();
     }
   }
@@ -71,7 +72,9 @@ TEST(PreTokenizer, EachByteThatIsNotUtf8IsAPiece) {
     EXPECT_EQ(pre.split("a\xe4\xb8"), (Pieces{"a", "\xe4", "\xb8"})) << name;
     // A run between such bytes is cut by itself: the two spaces stay together, as at the end of a text.
     EXPECT_EQ(pre.split("a  \x80z"), (Pieces{"a", "  ", "\x80", "z"})) << name;
-    EXPECT_EQ(pre.split(std::string_view("\0\xff\0", 3)), (Pieces{std::string_view("\0", 1), "\xff", std::string_view("\0", 1)})) << name;
+    EXPECT_EQ(pre.split(std::string_view("\0\xff\0", 3)),
+              (Pieces{std::string_view("\0", 1), "\xff", std::string_view("\0", 1)}))
+        << name;
   }
 }
 
@@ -114,11 +117,11 @@ TEST(PreTokenizer, Qwen2NormalisesToFormC) {
   EXPECT_EQ(pre.normalise("e\u0301"), "\u00e9");               // composition
   EXPECT_EQ(pre.normalise("q\u0307\u0323"), "q\u0323\u0307");  // order of marks
   EXPECT_EQ(pre.normalise("d\u0323\u0307"), "\u1e0d\u0307");
-  EXPECT_EQ(pre.normalise("\u0958"), "\u0915\u093c");          // a composition exclusion
-  EXPECT_EQ(pre.normalise("\u1112\u1161\u11ab"), "\ud55c");    // Hangul
-  EXPECT_EQ(pre.normalise("\u0301\u0301"), "\u0301\u0301");    // marks alone
-  EXPECT_EQ(pre.normalise("\ufb01"), "\ufb01");                // a compatibility form stays
-  EXPECT_EQ(pre.normalise("e\xff\u0301"), "e\xff\u0301");      // nothing composes over a byte that is not UTF-8
+  EXPECT_EQ(pre.normalise("\u0958"), "\u0915\u093c");        // a composition exclusion
+  EXPECT_EQ(pre.normalise("\u1112\u1161\u11ab"), "\ud55c");  // Hangul
+  EXPECT_EQ(pre.normalise("\u0301\u0301"), "\u0301\u0301");  // marks alone
+  EXPECT_EQ(pre.normalise("\ufb01"), "\ufb01");              // a compatibility form stays
+  EXPECT_EQ(pre.normalise("e\xff\u0301"), "e\xff\u0301");    // nothing composes over a byte that is not UTF-8
   EXPECT_EQ(pre.normalise(std::string("e\u0301\0e\u0301", 7)), std::string("\u00e9\0\u00e9", 5));
   EXPECT_EQ(PreTokenizer("llama-bpe").normalise("e\u0301"), "e\u0301");
   EXPECT_FALSE(PreTokenizer("llama-bpe").normalises());

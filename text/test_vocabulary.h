@@ -1,4 +1,5 @@
-// For tests and the program tests/tokenizer/tokenize_file only: a vocabulary from JSON, written by tests/tokenizer/reference.py.
+// For tests and the program tests/tokenizer/tokenize_file only: a vocabulary from JSON, written by
+// tests/tokenizer/reference.py.
 #pragma once
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -43,8 +43,9 @@ std::optional<std::string> alphabet_decode(std::string_view text, const std::arr
 }
 
 // Marks that end a turn or a text in published chat formats (Llama-3, ChatML, GPT-2, Phi-3, Gemma, Falcon, Mistral).
-constexpr std::string_view kEndMarks[] = {"<|eot_id|>", "<|eom_id|>",      "<|end_of_text|>", "<|im_end|>", "<|endoftext|>",
-                                          "<|end|>",    "<end_of_turn>", "<|eot|>",         "</s>"};
+constexpr std::string_view kEndMarks[] = {"<|eot_id|>",    "<|eom_id|>",    "<|end_of_text|>",
+                                          "<|im_end|>",    "<|endoftext|>", "<|end|>",
+                                          "<end_of_turn>", "<|eot|>",       "</s>"};
 
 // Ids by text, unused tokens left out.
 using TextIds = std::unordered_map<std::string_view, int32_t>;
@@ -78,7 +79,8 @@ Tokenizer::Tokenizer(const TokenizerData& data) : pre_((data.model == "gpt2") ? 
   if (data.tokens.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
     fail("tokenizer.ggml.tokens: expected fewer than 2^31 tokens, found {}", data.tokens.size());
   if (data.token_types.size() != data.tokens.size())
-    fail("tokenizer.ggml.token_type: expected one per token ({}), found {}", data.tokens.size(), data.token_types.size());
+    fail("tokenizer.ggml.token_type: expected one per token ({}), found {}", data.tokens.size(),
+         data.token_types.size());
   for (size_t id = 0; id < data.tokens.size(); ++id) {
     const int32_t type = data.token_types[id];
     if (type < 1 || type > 6 || type == static_cast<int32_t>(TokenType::kByte))
@@ -100,7 +102,8 @@ void Tokenizer::add_pieces(const TokenizerData& data) {
     std::string_view piece = data.tokens[id];
     std::optional<std::string> decoded;
     if (type == TokenType::kNormal) decoded = alphabet_decode(piece, alphabet);
-    // A normal token outside the alphabet cannot come out of encode; it decodes to its text, as in Hugging Face tokenizers.
+    // A normal token outside the alphabet cannot come out of encode; it decodes to its text, as in Hugging Face
+    // tokenizers.
     encodable[id] = decoded.has_value();
     if (decoded) piece = *decoded;
     bytes_.insert(bytes_.end(), piece.begin(), piece.end());
@@ -116,7 +119,8 @@ void Tokenizer::add_pieces(const TokenizerData& data) {
       normal_by_bytes_.emplace(bytes, id);
       if (bytes.size() == 1) byte_ids_[static_cast<uint8_t>(bytes[0])] = id;
     } else if (type != TokenType::kUnused) {
-      if (bytes.empty()) fail("tokenizer.ggml.tokens: expected a text for control or user-defined token {}, found none", id);
+      if (bytes.empty())
+        fail("tokenizer.ggml.tokens: expected a text for control or user-defined token {}, found none", id);
       other_by_bytes_.emplace(bytes, id);
       added_.add(bytes, id);
     }
@@ -131,7 +135,8 @@ void Tokenizer::add_merges(const TokenizerData& data) {
   for (size_t rank = 0; rank < data.merges.size(); ++rank) {
     const std::string& merge = data.merges[rank];
     const size_t space = merge.find(' ');
-    if (space == std::string::npos || space == 0 || space + 1 == merge.size() || merge.find(' ', space + 1) != std::string::npos)
+    if (space == std::string::npos || space == 0 || space + 1 == merge.size() ||
+        merge.find(' ', space + 1) != std::string::npos)
       fail("tokenizer.ggml.merges: expected \"left right\" as merge {}, found \"{}\"", rank, printable(merge));
     const auto id_of = [&](const std::string& text) {
       const auto found = ids.find(text);
@@ -167,8 +172,10 @@ void Tokenizer::add_special_ids(const TokenizerData& data) {
   std::sort(ends.begin(), ends.end());
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   end_of_generation_ = std::move(ends);
-  if (data.add_bos.value_or(false) && bos_ < 0) fail("tokenizer.ggml.add_bos_token: true, but there is no bos_token_id");
-  if (data.add_eos.value_or(false) && eos_ < 0) fail("tokenizer.ggml.add_eos_token: true, but there is no eos_token_id");
+  if (data.add_bos.value_or(false) && bos_ < 0)
+    fail("tokenizer.ggml.add_bos_token: true, but there is no bos_token_id");
+  if (data.add_eos.value_or(false) && eos_ < 0)
+    fail("tokenizer.ggml.add_eos_token: true, but there is no eos_token_id");
   add_bos_ = data.add_bos.value_or(pre_.adds_bos_by_default() && bos_ >= 0);
   add_eos_ = data.add_eos.value_or(false);
 }
@@ -213,7 +220,8 @@ bool Tokenizer::apply_bos(std::vector<int32_t>& ids, BosMode mode) const {
   return true;
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special, std::span<const Range> literal) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special,
+                                       std::span<const Range> literal) const {
   if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
     fail("text to tokenize: expected less than 2 GiB, found {} bytes", text.size());
   std::vector<int32_t> out;

@@ -36,16 +36,17 @@ BosMode parse_bos_mode(std::string_view text);  // "auto", "never", "always"; an
 // Immutable after construction; every member may be called from several threads at once.
 class Tokenizer {
  public:
-  // Errors, each naming the metadata key: another model than gpt2; an unknown pre; no tokens; types not one per token, out
-  // of range or byte (SentencePiece's); two tokens of the same text, unless one is unused; a control or user-defined token
-  // without text; a merge that is not "left right", is there twice, or names or makes a token that is not a normal one; a
-  // special id outside the vocabulary; add_bos or add_eos without the id.
+  // Errors, each naming the metadata key: another model than gpt2; an unknown pre; no tokens; types not one per token,
+  // out of range or byte (SentencePiece's); two tokens of the same text, unless one is unused; a control or
+  // user-defined token without text; a merge that is not "left right", is there twice, or names or makes a token that
+  // is not a normal one; a special id outside the vocabulary; add_bos or add_eos without the id.
   explicit Tokenizer(const TokenizerData& data);
 
   // The ids of `text`; no BOS or EOS is added. User-defined tokens are found in the text, control tokens (and unknown)
-  // only if `parse_special`: the leftmost, then the longest. Bytes in `missing_bytes` have no token in this vocabulary and
-  // are dropped, as Hugging Face tokenizers does. Any bytes are allowed, NUL and bytes that are not UTF-8 included.
-  // literal: byte ranges, ascending, in which control tokens are plain text even so (a user's words inside a chat prompt).
+  // only if `parse_special`: the leftmost, then the longest. Bytes in `missing_bytes` have no token in this vocabulary
+  // and are dropped, as Hugging Face tokenizers does. Any bytes are allowed, NUL and bytes that are not UTF-8 included.
+  // literal: byte ranges, ascending, in which control tokens are plain text even so (a user's words inside a chat
+  // prompt).
   struct Range {
     size_t begin, end;
   };
@@ -54,8 +55,9 @@ class Tokenizer {
   // Where control tokens (and unknown) stand in `text`, as encode would parse them.
   std::vector<Range> control_ranges(std::string_view text) const;
 
-  // The bytes of the ids, one after the other: the inverse of encode (of the normalised text where `normalises`), but for
-  // missing bytes. With `skip_special` control and unknown tokens give nothing. An id outside the vocabulary is an error.
+  // The bytes of the ids, one after the other: the inverse of encode (of the normalised text where `normalises`), but
+  // for missing bytes. With `skip_special` control and unknown tokens give nothing. An id outside the vocabulary is an
+  // error.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
 
   // The bytes of one token: raw for a normal one (maybe part of a character), the text itself for any other.
@@ -79,8 +81,8 @@ class Tokenizer {
   bool add_bos() const { return add_bos_; }
   bool add_eos() const { return add_eos_; }
 
-  // Puts BOS in front of `ids` as `mode` says, and never a second one: ids that begin with it (a chat template wrote it)
-  // are left alone. Returns true if it was added. kAlways is an error if the vocabulary has no BOS.
+  // Puts BOS in front of `ids` as `mode` says, and never a second one: ids that begin with it (a chat template wrote
+  // it) are left alone. Returns true if it was added. kAlways is an error if the vocabulary has no BOS.
   bool apply_bos(std::vector<int32_t>& ids, BosMode mode) const;
 
   bool normalises() const { return pre_.normalises(); }
@@ -98,7 +100,7 @@ class Tokenizer {
   std::vector<char> bytes_;        // of all tokens, one after the other (a vector: its address survives a move)
   std::vector<uint32_t> offsets_;  // [vocab + 1] into bytes_
   std::unordered_map<std::string_view, int32_t> normal_by_bytes_, other_by_bytes_;  // keys view bytes_
-  std::array<int32_t, 256> byte_ids_;  // -1: no token
+  std::array<int32_t, 256> byte_ids_;                                               // -1: no token
   std::string missing_bytes_;
   AddedTokens added_;
   BpeMerges merges_;
@@ -113,8 +115,8 @@ class StreamDecoder {
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false)
       : tokenizer_(tokenizer), skip_special_(skip_special) {}
 
-  // The bytes that are ready: whole characters, and bytes that can no longer become one. What may still become a character
-  // (at most 3 bytes) waits. All that push and flush return, joined, is decode of all the ids.
+  // The bytes that are ready: whole characters, and bytes that can no longer become one. What may still become a
+  // character (at most 3 bytes) waits. All that push and flush return, joined, is decode of all the ids.
   std::string push(int32_t id);
 
   // What still waits: part of a character, or nothing.

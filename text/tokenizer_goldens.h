@@ -21,7 +21,8 @@ inline std::string hashed(const std::vector<int32_t>& numbers) {
 }
 
 // `expected` is the list itself or its hash.
-inline void expect_numbers(const std::vector<int32_t>& numbers, const nlohmann::json& expected, const std::string& where) {
+inline void expect_numbers(const std::vector<int32_t>& numbers, const nlohmann::json& expected,
+                           const std::string& where) {
   if (expected.is_string()) {
     EXPECT_EQ(hashed(numbers), expected.get<std::string>()) << where;
   } else {

@@ -68,7 +68,8 @@ TEST(Tokenizer, SpecialTokensAreParsedOnlyWhenAskedFor) {
   const auto id = [&](const char* text) { return tokenizer.find(text).value(); };
   const Ids parsed = tokenizer.encode("Hello<|im_end|>\n", true);
   EXPECT_EQ(std::count(parsed.begin(), parsed.end(), id("<|im_end|>")), 1);
-  for (const int32_t plain : tokenizer.encode("<|im_start|>Hello<|im_end|>\n", false)) EXPECT_FALSE(tokenizer.is_special(plain));
+  for (const int32_t plain : tokenizer.encode("<|im_start|>Hello<|im_end|>\n", false))
+    EXPECT_FALSE(tokenizer.is_special(plain));
   EXPECT_EQ(tokenizer.encode("<|im_start|>x<|im_start|>", true), (Ids{id("<|im_start|>x"), id("<|im_start|>")}));
   EXPECT_EQ(tokenizer.encode("<tool_call>", false), Ids{id("<tool_call>")});
   // Unused tokens are never found in text.
@@ -110,7 +111,8 @@ TEST(Tokenizer, RandomBytesComeBackExactly) {
 TEST(Tokenizer, BytesWithoutATokenAreListedAndDropped) {
   const Tokenizer tokenizer(tiny());
   EXPECT_EQ(tokenizer.missing_bytes().size(), 256u - 5u);
-  EXPECT_EQ(tokenizer.encode("axb\xff", false), (Ids{4}));  // what stands around a dropped byte may merge, as in the reference
+  EXPECT_EQ(tokenizer.encode("axb\xff", false),
+            (Ids{4}));  // what stands around a dropped byte may merge, as in the reference
   EXPECT_EQ(tokenizer.encode("xyz", false), Ids{});
 }
 
@@ -195,10 +197,12 @@ TEST(Tokenizer, BosIsAddedOnceAndAsAsked) {
 }
 
 TEST(Tokenizer, BadMetadataIsAnErrorThatNamesTheKey) {
-  expect_error([](auto& d) { d.model = "llama"; }, "tokenizer.ggml.model: expected \"gpt2\" (byte-level BPE), found \"llama\"");
+  expect_error([](auto& d) { d.model = "llama"; },
+               "tokenizer.ggml.model: expected \"gpt2\" (byte-level BPE), found \"llama\"");
   expect_error([](auto& d) { d.pre = "unheard-of"; }, "found \"unheard-of\"");
   expect_error([](auto& d) { d.tokens.clear(); }, "found no tokens");
-  expect_error([](auto& d) { d.token_types.pop_back(); }, "tokenizer.ggml.token_type: expected one per token (13), found 12");
+  expect_error([](auto& d) { d.token_types.pop_back(); },
+               "tokenizer.ggml.token_type: expected one per token (13), found 12");
   expect_error([](auto& d) { d.token_types[2] = 0; }, "expected 1 to 5 for token 2, found 0");
   expect_error([](auto& d) { d.token_types[2] = 7; }, "found 7");
   expect_error([](auto& d) { d.token_types[2] = -1; }, "found -1");
@@ -265,7 +269,8 @@ TEST(StreamDecoder, PiecesJoinedAreDecode) {
   for (int round = 0; round < 200; ++round) {
     Ids ids(random() % 60);
     // Half of the rounds from byte tokens only, where characters are cut most.
-    for (int32_t& id : ids) id = static_cast<int32_t>(random() % (round % 2 ? 256 : static_cast<uint32_t>(tokenizer.vocab_size())));
+    for (int32_t& id : ids)
+      id = static_cast<int32_t>(random() % (round % 2 ? 256 : static_cast<uint32_t>(tokenizer.vocab_size())));
     StreamDecoder stream(tokenizer);
     std::string text;
     for (const int32_t id : ids) text += stream.push(id);

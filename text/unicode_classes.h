@@ -1,12 +1,13 @@
 // Character classes of the pre-tokenizer patterns, as insides of [...]: the same with every PCRE2 version.
 //
-// PCRE2's \p{L} is that of the Unicode version it was built with (14 in PCRE2 10.42, 16 in 10.45), and the reference, Hugging
-// Face tokenizers 0.23, has Unicode 16. So what Unicode 15, 15.1 and 16 added to each category is listed here, as the reference
-// classes it (tests/tokenizer/check.py compares every code point).
+// PCRE2's \p{L} is that of the Unicode version it was built with (14 in PCRE2 10.42, 16 in 10.45), and the reference,
+// Hugging Face tokenizers 0.23, has Unicode 16. So what Unicode 15, 15.1 and 16 added to each category is listed here,
+// as the reference classes it (tests/tokenizer/check.py compares every code point).
 #pragma once
 
 // White space by its Unicode property. Not \s: PCRE2 counts U+180E too, which is none since Unicode 6.3.
-#define POP_SPACE "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define POP_SPACE \
+  "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
 // Letters.
 #define POP_LETTER \

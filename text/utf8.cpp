@@ -4,8 +4,8 @@ namespace pop {
 namespace {
 
 struct Lead {
-  size_t length;             // of the whole character; 0: not a lead byte
-  uint8_t low, high;         // what the second byte may be: narrower than 80..BF where overlong forms etc. would begin
+  size_t length;      // of the whole character; 0: not a lead byte
+  uint8_t low, high;  // what the second byte may be: narrower than 80..BF where overlong forms etc. would begin
 };
 
 Lead lead_of(uint8_t byte) {

@@ -1,7 +1,8 @@
 // The program that check.py drives: ids or pieces of many documents, as bytes to compare.
 //   tokenize_file ids|plain-ids|splits VOCABULARY.json DOCUMENTS.json OUT.bin
-// OUT holds, per document, an int32 count and as many int32: token ids (special tokens parsed, or not), or the byte lengths
-// of the pre-tokenizer's pieces. It also checks that decode gives the (normalised) text back where no byte lacks a token.
+// OUT holds, per document, an int32 count and as many int32: token ids (special tokens parsed, or not), or the byte
+// lengths of the pre-tokenizer's pieces. It also checks that decode gives the (normalised) text back where no byte
+// lacks a token.
 #include <fmt/core.h>
 
 #include <fstream>
@@ -35,7 +36,8 @@ void run(const std::string& what, const char* vocabulary, const char* documents,
     if (what == "plain-ids") check_round_trip(tokenizer, pre, text, values);
     const auto count = static_cast<int32_t>(values.size());
     out.write(reinterpret_cast<const char*>(&count), sizeof count);
-    out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(int32_t)));
+    out.write(reinterpret_cast<const char*>(values.data()),
+              static_cast<std::streamsize>(values.size() * sizeof(int32_t)));
   }
   if (!out.flush()) pop::fail("{}: cannot be written", out_path);
 }
