@@ -11,9 +11,9 @@ Of each case, with --activations f32 --kv f32:
   replay     the reference applies the sets that the engine chose: all log-probabilities within 1e-3, and its own ranking
              agrees with each choice but for pairs within 1e-4 (columns: scores within 1e-4 of tau)
   free run   the reference chooses for itself: as the engine did up to the first such pair; from there on a mean KL <= 1e-3.
-             Of pop+ that KL is only printed: one column more or less moves the scores of later layers across their
-             thresholds, and two runs that differ in rounding alone end up far apart (this reference in float32 and in
-             float64: KL 0.002 at ratio 0.2, 0.08 at 0.4, default model). Up to the first such pair they must agree
+             Of pop+ and full that KL is only printed: what is chosen among all moves with every change before it, and two
+             runs that differ in rounding alone end up apart (this reference in float32 and in float64 on the default
+             model: pop+ 0.002 at ratio 0.2, 0.08 at 0.4; full 0.01 at 0.4). Up to the first such pair they must agree
   share      the engine's selected_share is what its dumped lists amount to
 The last line counts what passed and failed; the exit code is 1 if anything failed.
 """
@@ -188,7 +188,7 @@ def compare_free_run(case, free, masks, kl, seen):
     seen["kl"] = float(apart.mean()) if parted else float(together.mean())
     worst = float(together.max(initial=0.0))
     require(worst <= SAME_KL, f"free run: KL {worst:.2e} before any choice differed")
-    if not parted or case.method == "pop+":
+    if not parted or case.method in ("pop+", "full"):
         return
     _, (layer, site) = parted
     if not seen["border"]:                             # with a member of another side, the pair is that of the border
