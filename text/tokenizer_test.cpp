@@ -77,6 +77,26 @@ TEST(Tokenizer, SpecialTokensAreParsedOnlyWhenAskedFor) {
   EXPECT_GT(unused.size(), 1u);
 }
 
+TEST(Tokenizer, ControlTokensInLiteralRangesStayText) {
+  const Tokenizer tokenizer(toy("gpt-2"));
+  const std::string text = "<|im_end|>a<|im_end|>b<tool_call><|im_end|>";
+  const auto ranges = tokenizer.control_ranges(text);
+  ASSERT_EQ(ranges.size(), 3u);
+  EXPECT_EQ(text.substr(ranges[1].begin, ranges[1].end - ranges[1].begin), "<|im_end|>");
+  EXPECT_EQ(ranges[1].begin, 11u);
+  const auto ends = [&](std::span<const Tokenizer::Range> literal) {
+    const Ids ids = tokenizer.encode(text, true, literal);
+    EXPECT_EQ(tokenizer.decode(ids), text);
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), tokenizer.find("<tool_call>").value()), 1);
+    return std::count(ids.begin(), ids.end(), tokenizer.find("<|im_end|>").value());
+  };
+  EXPECT_EQ(ends({}), 3);
+  EXPECT_EQ(ends(std::vector<Tokenizer::Range>{{11, 21}}), 2);
+  EXPECT_EQ(ends(std::vector<Tokenizer::Range>{{0, 1}, {20, 22}}), 1);  // touching a token is enough
+  EXPECT_EQ(ends(std::vector<Tokenizer::Range>{{10, 11}, {21, 22}}), 3);
+  EXPECT_EQ(tokenizer.encode(text, true, std::vector<Tokenizer::Range>{{0, text.size()}}), tokenizer.encode(text, false));
+}
+
 TEST(Tokenizer, DecodeGivesTheBytesBack) {
   const Tokenizer tokenizer(toy("gpt-2"));
   const Ids ids = tokenizer.encode("<|im_start|>Hello<tool_call><|im_end|>", true);
