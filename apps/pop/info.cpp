@@ -1,0 +1,187 @@
+// pop info: what is in a model file, and what pruning would save on it.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+
+#include "apps/pop/args.h"
+#include "apps/pop/command.h"
+#include "apps/pop/results.h"
+#include "base/error.h"
+
+namespace pop::app {
+namespace {
+
+struct InfoArgs {
+  EngineOptions engine;
+  OutputArgs output;
+  bool metadata = false;
+};
+
+struct Saving {
+  PrunePlanInfo plan;
+  ReadStats reads;
+};
+
+// Measured on three decoded tokens, not computed: whatever the layout and the weight types do is in it.
+std::vector<Saving> savings(Engine& engine) {
+  constexpr double kRatios[] = {0.1, 0.2, 0.3, 0.4, 0.5};
+  std::vector<Saving> out;
+  auto prompt = engine.prompt("A short text.");
+  for (const char* method : {"pop", "pop+"}) {
+    for (const double ratio : kRatios) {
+      try {
+        const auto session = engine.session({.method = method, .ratio = ratio});
+        GenerateOptions options;
+        options.max_tokens = 4;
+        options.ignore_eos = true;
+        const auto result = session->generate(prompt, options);
+        out.push_back({session->plan(), result.reads});
+      } catch (const Exception&) {
+        break;  // a ratio out of this model's reach: so are the larger ones
+      }
+    }
+  }
+  return out;
+}
+
+Json to_json(const ModelInfo& info, const std::vector<Saving>& saved) {
+  Json json;
+  json["path"] = info.path;
+  json["architecture"] = info.architecture;
+  json["name"] = info.name;
+  json["file_type"] = info.file_type;
+  json["file_bytes"] = info.file_bytes;
+  json["parameters"] = info.parameters;
+  json["layers"] = info.layers;
+  json["d"] = info.d;
+  json["f"] = info.f;
+  json["heads"] = info.heads;
+  json["kv_heads"] = info.kv_heads;
+  json["head_dim"] = info.head_dim;
+  json["vocab"] = info.vocab;
+  json["tied_head"] = info.tied_head;
+  json["context_trained"] = info.context_trained;
+  json["context"] = info.context;
+  json["rope_scaling"] = info.rope_scaling;
+  json["tokenizer"] = {{"model", info.tokenizer_model}, {"pre", info.tokenizer_pre}};
+  json["chat_template"] = info.chat_template;
+  json["tensor_types"] = Json::object();
+  for (const auto& [type, count] : info.tensor_types) json["tensor_types"][type] = count;
+  json["bytes_per_token"] = Json::object();
+  for (const ByteShare& part : info.bytes_per_token) json["bytes_per_token"][part.part] = part.bytes;
+  json["weight_bytes"] = info.weight_bytes;
+  json["kv_bytes_per_token"] = info.kv_bytes_per_token;
+  json["savings"] = Json::array();
+  for (const Saving& s : saved)
+    json["savings"].push_back({{"method", s.plan.method},
+                               {"ratio", s.plan.ratio},
+                               {"ffn_sparsity", s.plan.ffn_sparsity},
+                               {"weight_bytes_per_token", s.reads.weight_bytes_per_token},
+                               {"weights_read_share", s.reads.weights_read_share},
+                               {"selected_share", s.reads.selected_share}});
+  json["load_s"] = info.load_s;
+  json["isa"] = info.isa;
+  json["threads"] = info.threads;
+  json["activations"] = info.activations_decode;
+  json["activations_prefill"] = info.activations_prefill;
+  json["kv"] = info.kv;
+  json["bos"] = info.bos;
+  json["layout"] = info.layout;
+  json["model_sha256"] = info.model_sha256;
+  json["version"] = build_info().version;
+  json["metadata"] = Json::object();
+  for (const auto& [key, value] : info.metadata) json["metadata"][key] = value;
+  return json;
+}
+
+std::string megabytes(double bytes) {
+  return bytes >= 1e9   ? fmt::format("{:.2f} GB", bytes / 1e9)
+         : bytes >= 1e6 ? fmt::format("{:.1f} MB", bytes / 1e6)
+                        : fmt::format("{:.1f} kB", bytes / 1e3);
+}
+
+void line(const char* name, const std::string& value) { fmt::print("{:<14}{}\n", name, value); }
+
+void print_model(const ModelInfo& info) {
+  line("model",
+       fmt::format("{} ({}, {})", printable(info.name), printable(info.architecture), printable(info.file_type)));
+  line("file", fmt::format("{}, {}", printable(info.path, 400), megabytes(double(info.file_bytes))));
+  line("sizes", fmt::format("{:.1f} M weights; {} layers of width {}, FFN {}", double(info.parameters) / 1e6,
+                            info.layers, info.d, info.f));
+  line("attention", fmt::format("{} heads of {}, {} key-value heads; RoPE scaling: {}", info.heads, info.head_dim,
+                                info.kv_heads, info.rope_scaling.empty() ? "none" : info.rope_scaling));
+  line("context", fmt::format("{} tokens here, {} in training", info.context, info.context_trained));
+  std::string types;
+  for (const auto& [type, count] : info.tensor_types)
+    types += fmt::format("{}{} {}", types.empty() ? "" : ", ", count, type);
+  line("tensors", types);
+  line("tokenizer",
+       fmt::format("{} / {}, {} tokens; chat template: {}", printable(info.tokenizer_model),
+                   printable(info.tokenizer_pre), info.vocab, info.chat_template.empty() ? "none" : "yes"));
+  line("memory", fmt::format("{} of weights + {} of cache ({} per token, {})", megabytes(double(info.weight_bytes)),
+                             megabytes(double(info.kv_bytes_per_token) * info.context),
+                             megabytes(double(info.kv_bytes_per_token)), info.kv));
+  line("runs with", fmt::format("{}, {} threads, activations {} (prompt {}), layout {}", info.isa, info.threads,
+                                info.activations_decode, info.activations_prefill, info.layout));
+}
+
+void print_bytes(const ModelInfo& info, const std::vector<Saving>& saved) {
+  double total = 0;
+  for (const ByteShare& part : info.bytes_per_token) total += double(part.bytes);
+  fmt::print("\nWhere the bytes of one token go (dense)\n");
+  std::vector<std::vector<std::string>> rows;
+  for (const ByteShare& part : info.bytes_per_token)
+    rows.push_back({"  " + part.part, megabytes(double(part.bytes)),
+                    fmt::format("{:.1f}%", total > 0 ? 100 * double(part.bytes) / total : 0)});
+  rows.push_back({"  total", megabytes(total), ""});
+  fmt::print("{}", table(rows));
+  if (saved.empty()) return;
+  fmt::print("\nWhat pruning saves (measured on a few tokens)\n");
+  rows = {{"  method", "ratio", "FFN pruned", "MB/token", "of dense", "blocks used"}};
+  for (const Saving& s : saved)
+    rows.push_back({"  " + s.plan.method, fmt::format("{:.1f}", s.plan.ratio),
+                    s.plan.ffn_sparsity > 0 ? fmt::format("{:.1f}%", 100 * s.plan.ffn_sparsity) : "-",
+                    fmt::format("{:.1f}", s.reads.weight_bytes_per_token / 1e6),
+                    fmt::format("{:.1f}%", 100 * s.reads.weights_read_share),
+                    fmt::format("{:.1f}%", 100 * s.reads.selected_share)});
+  fmt::print("{}", table(rows));
+}
+
+int info(const InfoArgs& args) {
+  Engine engine = make_engine(args.engine);
+  const auto saved = savings(engine);
+  if (args.output.json) {
+    print_json(to_json(engine.info(), saved));
+    return kDone;
+  }
+  print_model(engine.info());
+  print_bytes(engine.info(), saved);
+  if (args.metadata) {
+    fmt::print("\nMetadata\n");
+    for (const auto& [key, value] : engine.info().metadata)
+      fmt::print("  {} = {}\n", printable(key, 200), printable(value, 200));
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_info(CLI::App& root, Commands& commands) {
+  auto args = std::make_shared<InfoArgs>();
+  CLI::App* app = root.add_subcommand("info", "What is in a model, and what pruning saves on it");
+  app->description(
+      "What is in a model file: architecture, sizes, weight types, tokenizer, memory, where the bytes of one token go, "
+      "and what "
+      "each ratio saves on it.");
+  app->add_flag("--metadata", args->metadata, "List the file's metadata too");
+  add_model_options(*app, args->engine);
+  add_output_options(*app, args->output);
+  app->footer(
+      "Examples:\n"
+      "  pop info\n"
+      "  pop info -m model.gguf --json\n");
+  commands.push_back({app, [args] { return info(*args); }});
+}
+
+}  // namespace pop::app

@@ -1,0 +1,190 @@
+#include "apps/pop/results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace pop::app {
+namespace {
+
+// An option that does not apply to the method is null, not an empty string.
+Json word(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+// Columns a terminal needs for UTF-8 text of narrow characters.
+size_t width(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+}  // namespace
+
+void add_common(Json& json, const ModelInfo& info, const PrunePlanInfo& plan, const ReadStats& reads) {
+  json["method"] = plan.method;
+  json["ratio"] = plan.ratio;
+  json["ratio_of"] = word(plan.ratio_of);
+  json["ffn_sparsity"] = plan.ffn_sparsity;
+  json["gamma"] = plan.gamma;
+  json["metric"] = word(plan.metric);
+  json["decode_metric"] = word(plan.decode_metric);
+  json["norm"] = word(plan.norm);
+  json["prefill"] = word(plan.prefill);
+  json["level"] = plan.level;
+  json["isa"] = info.isa;
+  json["threads"] = info.threads;
+  json["activations"] = info.activations_decode;
+  json["activations_prefill"] = info.activations_prefill;
+  json["kv"] = info.kv;
+  json["bos"] = info.bos;
+  json["model_sha256"] = info.model_sha256;
+  json["version"] = build_info().version;
+  const bool measured = reads.tokens > 0;  // with no token decoded there is no mean
+  json["weight_bytes_per_token"] = measured ? Json(reads.weight_bytes_per_token) : Json(nullptr);
+  json["weights_read_share"] = measured ? Json(reads.weights_read_share) : Json(nullptr);
+  json["block_weights_read_share"] = measured ? Json(reads.block_weights_read_share) : Json(nullptr);
+  json["selected_share"] = measured ? Json(reads.selected_share) : Json(nullptr);
+  json["layout"] = info.layout;
+}
+
+Json run_json(const ModelInfo& info, const PrunePlanInfo& plan, const GenerateResult& result) {
+  const Timing& t = result.timing;
+  Json json;
+  json["text"] = result.text;
+  json["ids"] = result.ids;
+  json["prompt_tokens"] = result.prompt_tokens;
+  json["generated_tokens"] = result.generated_tokens;
+  json["finish_reason"] = result.finish_reason;
+  json["timing"] = {{"load_s", info.load_s},
+                    {"prefill_s", t.prefill_s},
+                    {"partition_s", t.partition_s},
+                    {"decode_s", t.decode_s},
+                    {"prefill_tokens_per_s", rate(t.prefill_tokens, t.prefill_s)},
+                    {"decode_tokens_per_s", rate(t.decode_tokens, t.decode_s)}};
+  json["logits_hash"] = result.logits_hash;
+  if (!result.profile.empty()) json["profile"] = profile_json(result.profile);
+  add_common(json, info, plan, result.reads);
+  return json;
+}
+
+Json score_json(const Engine& engine, const PrunePlanInfo& plan, const ScoreRequest& request,
+                const ScoreResult& result) {
+  Json json;
+  json["ids"] = request.ids;
+  json["split"] = request.split < 0 ? static_cast<int>(request.ids.size()) : request.split;
+  json["logprobs"] = result.logprobs;
+  json["nll_sum"] = result.nll_sum;
+  json["scored"] = result.scored;
+  json["nll_decode_sum"] = result.nll_decode_sum;
+  json["scored_decode"] = result.scored_decode;
+  json["top"] = Json::array();
+  for (const TopToken& top : result.top)
+    json["top"].push_back({{"id", top.id}, {"text", engine.token_text(top.id)}, {"logit", top.logit}});
+  json["partition"] = Json::array();
+  for (const PartitionSummary& part : result.partition)
+    json["partition"].push_back({{"layer", part.layer},
+                                 {"expert", 0},
+                                 {"retained", part.retained},
+                                 {"candidate", part.candidate},
+                                 {"pruned", part.pruned},
+                                 {"retained_first", part.retained_first}});
+  json["logits_hash"] = result.logits_hash;
+  if (!result.profile.empty()) json["profile"] = profile_json(result.profile);
+  add_common(json, engine.info(), plan, result.reads);
+  return json;
+}
+
+Json profile_json(const std::vector<ProfilePart>& profile) {
+  Json json = Json::array();
+  for (const ProfilePart& part : profile)
+    json.push_back({{"part", part.name}, {"seconds", part.seconds}, {"bytes", part.bytes}});
+  return json;
+}
+
+std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+void print_json(const Json& json) { fmt::print("{}\n", to_text(json)); }
+
+std::string describe(const PrunePlanInfo& plan) {
+  std::string out = plan.method;
+  if (plan.method == "dense") return out;
+  out += fmt::format(", ratio {:.4g}", plan.ratio);
+  if (plan.ffn_sparsity > 0) out += fmt::format(" (FFN {:.4g})", plan.ffn_sparsity);
+  if (plan.gamma > 0) out += fmt::format(", gamma {:.4g}", plan.gamma);
+  if (plan.level > 0) out += fmt::format(", level {:.4g}", plan.level);
+  if (plan.prefill == "pruned") out += ", prompt pruned too";
+  return out;
+}
+
+std::string describe(const GenerateResult& result) {
+  const Timing& t = result.timing;
+  std::string out = fmt::format("{} prompt tokens", result.prompt_tokens);
+  if (result.cached_tokens > 0) out += fmt::format(" ({} kept)", result.cached_tokens);
+  if (t.prefill_s > 0) out += fmt::format(" at {:.0f}/s", rate(t.prefill_tokens, t.prefill_s));
+  out += fmt::format(", {} tokens", result.generated_tokens);
+  if (t.decode_tokens > 0) out += fmt::format(" at {:.1f}/s", rate(t.decode_tokens, t.decode_s));
+  if (result.reads.tokens > 0)
+    out += fmt::format(", {:.1f} MB of weights per token ({:.3f} of dense)", result.reads.weight_bytes_per_token / 1e6,
+                       result.reads.weights_read_share);
+  return out;
+}
+
+std::string profile_table(const std::vector<ProfilePart>& profile) {
+  double total = 0;
+  for (const ProfilePart& part : profile) total += part.seconds;
+  std::vector<std::vector<std::string>> rows = {{"part", "ms", "share", "MB", "GB/s"}};
+  for (const ProfilePart& part : profile)
+    rows.push_back({part.name, fmt::format("{:.2f}", part.seconds * 1e3),
+                    fmt::format("{:.1f}%", total > 0 ? 100 * part.seconds / total : 0.0),
+                    fmt::format("{:.1f}", double(part.bytes) / 1e6),
+                    part.bytes ? fmt::format("{:.1f}", rate(double(part.bytes), part.seconds) / 1e9) : "-"});
+  rows.push_back({"total", fmt::format("{:.2f}", total * 1e3), "100.0%", "", ""});
+  return table(rows);
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - width(row[i]), ' ');
+      if (i > 0) line += "  ";
+      line += i == 0 ? row[i] + pad : pad + row[i];
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
+
+std::string csv_field(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+void write_csv(const std::string& path, const std::vector<std::vector<std::string>>& rows) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (!file) fail("{}: cannot be written: {}", printable(path, 400), std::strerror(errno));
+  for (const auto& row : rows) {
+    std::string line;
+    for (const auto& cell : row) line += csv_field(cell) + ",";
+    if (!line.empty()) line.pop_back();
+    fmt::print(file, "{}\n", line);
+  }
+  const bool broken = std::ferror(file) != 0;
+  if (std::fclose(file) != 0 || broken)
+    fail("{}: could not be written: {}", printable(path, 400), std::strerror(errno));
+}
+
+}  // namespace pop::app

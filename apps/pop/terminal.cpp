@@ -1,0 +1,88 @@
+#include "apps/pop/terminal.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "apps/pop/command.h"
+
+namespace pop::app {
+namespace {
+
+volatile sig_atomic_t interrupted = 0;  // a signal handler can reach nothing but a global
+struct sigaction previous;
+
+void on_interrupt(int) {
+  if (interrupted) _exit(kInterrupted);
+  interrupted = 1;
+}
+
+std::string duration(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  return s < 60 ? fmt::format("{} s", s) : fmt::format("{} min {:02} s", s / 60, s % 60);
+}
+
+}  // namespace
+
+bool is_terminal(int descriptor) { return isatty(descriptor) == 1; }
+
+Style::Style(const OutputArgs& args) {
+  const char* off = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  const bool dumb = !term || std::string_view(term) == "dumb";
+  colored_ = args.color == "always" || (args.color == "auto" && !(off && *off) && !dumb && is_terminal(STDOUT_FILENO));
+}
+
+std::string Style::wrap(const char* code, std::string_view text) const {
+  return colored_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
+InterruptScope::InterruptScope() {
+  interrupted = 0;
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;  // no SA_RESTART: a read that waits for the user must return
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, &previous);
+}
+
+InterruptScope::~InterruptScope() { sigaction(SIGINT, &previous, nullptr); }
+
+bool InterruptScope::raised() { return interrupted != 0; }
+
+void InterruptScope::clear() { interrupted = 0; }
+
+Progress::Progress(std::string what, const OutputArgs& args)
+    : what_(std::move(what)),
+      enabled_(!args.quiet && is_terminal(STDERR_FILENO)),
+      start_(std::chrono::steady_clock::now()),
+      last_(start_) {}
+
+Progress::~Progress() {
+  if (drawn_) fmt::print(stderr, "\r\x1b[K");
+}
+
+void Progress::update(int64_t done, int64_t total) {
+  using namespace std::chrono_literals;
+  const auto now = std::chrono::steady_clock::now();
+  if (!enabled_ || total <= 0 || now - start_ < 1s || now - last_ < 100ms) return;
+  last_ = now;
+  drawn_ = true;
+  constexpr int kWidth = 30;
+  const double share = std::clamp(double(done) / double(total), 0.0, 1.0);
+  const int filled = int(share * kWidth);
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const std::string left = share > 0 ? duration(elapsed * (1 - share) / share) : "?";
+  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f}%, {} left\x1b[K", what_, "", filled, "", kWidth - filled,
+             share * 100, left);
+  std::fflush(stderr);
+}
+
+void note(const OutputArgs& args, const std::string& line) {
+  if (!args.quiet) fmt::print(stderr, "{}\n", line);
+}
+
+}  // namespace pop::app
