@@ -98,13 +98,13 @@ void add_all() {
     for (const DType type : {DType::Q4_1, DType::Q8_0, DType::Q4_0, DType::F16, DType::BF16, DType::F32})
       for (const ActType act : {ActType::I16, ActType::I8, ActType::F32})
         for (const bool cache : {true, false})
-          for (const auto& [rows, cols, unit] : {std::tuple{3072, 576, 2}, {4096, 11008, 1}}) {
-            if (cache && cols > 576) continue;
+          for (const auto& [rows, cols, unit] : {std::tuple{768, 576, 2}, {3072, 576, 2}, {4096, 11008, 1}}) {
+            if (cache != (rows == 768)) continue;
             add("dot", {t, type, act, Layout::Rows, rows, cols, unit, 1, cache}, false);
-            add("axpy", {t, type, act, Layout::Columns, cols == 576 ? 576 : rows, cols == 576 ? 1536 : cols, 1, 1, cache}, false);
-            if (cache || cols == 11008) {
-              add("gemm", {t, type, act, Layout::Rows, rows, cols, unit, 128, cache}, true);
-              add("gemm_columns", {t, type, act, Layout::Columns, cols == 576 ? 576 : rows, cols == 576 ? 1536 : cols, 1, 128, cache}, true);
+            add("axpy", {t, type, act, Layout::Columns, cols == 576 ? 576 : rows, cols == 576 ? rows / 2 : cols, 1, 1, cache}, false);
+            if (rows != 768) {
+              add("gemm", {t, type, act, Layout::Rows, rows, cols, unit, 128, true}, true);
+              add("gemm_columns", {t, type, act, Layout::Columns, cols == 576 ? 576 : rows, cols == 576 ? rows / 2 : cols, 1, 128, true}, true);
             }
           }
   }

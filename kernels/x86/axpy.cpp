@@ -72,7 +72,9 @@ constexpr int kTileRows = 128;
 POP_INLINE VI set_pair(int32_t v) { return _mm512_set1_epi32(v); }
 POP_INLINE VI zero_int() { return _mm512_setzero_si512(); }
 POP_INLINE VI dot_pairs(VI sum, VI w, VI x) { return _mm512_dpwssd_epi32(sum, w, x); }
-POP_INLINE VI words(VI v, int nibble) { return _mm512_and_si512(_mm512_srli_epi16(v, unsigned(4 * nibble)), _mm512_set1_epi16(15)); }
+POP_INLINE VI upper_bytes(VI v) { return _mm512_srli_epi16(v, 8); }
+POP_INLINE VI masked(VI v, int16_t mask) { return _mm512_and_si512(v, _mm512_set1_epi16(mask)); }
+POP_INLINE VI sixteenth(VI v) { return _mm512_srai_epi32(v, 4); }
 POP_INLINE VI low_words(VI a, VI b) { return _mm512_unpacklo_epi16(a, b); }
 POP_INLINE VI high_words(VI a, VI b) { return _mm512_unpackhi_epi16(a, b); }
 // 64 bytes of codes, or 32 and zeros when only 64 rows of 4-bit codes are left.
@@ -101,7 +103,9 @@ constexpr int kTileRows = 64;
 POP_INLINE VI set_pair(int32_t v) { return _mm256_set1_epi32(v); }
 POP_INLINE VI zero_int() { return _mm256_setzero_si256(); }
 POP_INLINE VI dot_pairs(VI sum, VI w, VI x) { return _mm256_add_epi32(sum, _mm256_madd_epi16(w, x)); }
-POP_INLINE VI words(VI v, int nibble) { return _mm256_and_si256(_mm256_srli_epi16(v, 4 * nibble), _mm256_set1_epi16(15)); }
+POP_INLINE VI upper_bytes(VI v) { return _mm256_srli_epi16(v, 8); }
+POP_INLINE VI masked(VI v, int16_t mask) { return _mm256_and_si256(v, _mm256_set1_epi16(mask)); }
+POP_INLINE VI sixteenth(VI v) { return _mm256_srai_epi32(v, 4); }
 POP_INLINE VI low_words(VI a, VI b) { return _mm256_unpacklo_epi16(a, b); }
 POP_INLINE VI high_words(VI a, VI b) { return _mm256_unpackhi_epi16(a, b); }
 POP_INLINE VI load_nibbles(const uint8_t* p, int) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
@@ -113,7 +117,19 @@ POP_INLINE VF to_float(VI v) { return _mm256_cvtepi32_ps(v); }
 constexpr int kWordsPerLoad = 16;
 #endif
 
-// Integer sums of kTileRows rows over the part's columns. 4-bit: sums[2k], sums[2k + 1] of nibble k, interleaved halves.
+// sums[2k], sums[2k + 1] += nibble k of the words of low and high, times the pair of x. Nibbles 1 and 3 are left where they
+// stand in their byte, so that one shift serves all: their sums count sixteenfold (15 * 16 * 32512 * 32 columns < 2^31).
+POP_INLINE void add_nibbles(VI low, VI high, VI pair, VI* sums) {
+  const VI part[4] = {low, high, upper_bytes(low), upper_bytes(high)};
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    VI* s = sums + i / 2 * 4 + i % 2;
+    s[0] = dot_pairs(s[0], masked(part[i], 0x0f), pair);
+    s[2] = dot_pairs(s[2], masked(part[i], 0xf0), pair);
+  }
+}
+
+// Integer sums of kTileRows rows over the part's columns, of each vector of words two: interleaved halves.
 template <DType T>
 POP_INLINE void sum_columns(const Part& part, const Codes& x, size_t byte, int rows, VI* sums) {
   for (int i = 0; i < kSums; ++i) sums[i] = zero_int();
@@ -122,12 +138,7 @@ POP_INLINE void sum_columns(const Part& part, const Codes& x, size_t byte, int r
     const VI pair = set_pair(x.pair[k / 2]);
     if constexpr (kFourBit<T>) {
       const VI va = load_nibbles(a, rows), vb = load_nibbles(b, rows);
-      const VI low = low_words(va, vb), high = high_words(va, vb);
-#pragma GCC unroll 4
-      for (int n = 0; n < 4; ++n) {
-        sums[2 * n] = dot_pairs(sums[2 * n], words(low, n), pair);
-        sums[2 * n + 1] = dot_pairs(sums[2 * n + 1], words(high, n), pair);
-      }
+      add_nibbles(low_words(va, vb), high_words(va, vb), pair, sums);
     } else {
 #pragma GCC unroll 4
       for (int n = 0; n < 4; ++n) {
@@ -138,6 +149,8 @@ POP_INLINE void sum_columns(const Part& part, const Codes& x, size_t byte, int r
       }
     }
   }
+  if constexpr (kFourBit<T>)
+    for (const int i : {2, 3, 6, 7}) sums[i] = sixteenth(sums[i]);
 }
 
 // y += sum * (scale * x scale) + min * sum of x, for one vector of rows.
@@ -175,8 +188,10 @@ void add_part(const Shape& s, const Part& part, const Part& next, const Codes& x
   for (int row = row0; row < row1; row += kTileRows) {
     const int rows = row1 - row < kTileRows ? 64 : kTileRows;
     const size_t byte = kFourBit<T> ? size_t(row) / 2 : size_t(row);
-    if (next.count > 0)
-      fetch_part(next, byte, size_t(rows) / (kFourBit<T> ? 2 : 1), 2 * size_t(row), 2 * size_t(rows), T == DType::Q4_1 ? 2 * size_t(s.padded_rows) : 0);
+    if (next.count > 0 && (row - row0) % 128 == 0) {
+      const size_t ahead = size_t(row1 - row < 128 ? row1 - row : 128);
+      fetch_part(next, byte, ahead / (kFourBit<T> ? 2 : 1), 2 * size_t(row), 2 * ahead, T == DType::Q4_1 ? 2 * size_t(s.padded_rows) : 0);
+    }
     VI sums[kSums];
     sum_columns<T>(part, x, byte, rows, sums);
 #pragma GCC unroll 8
@@ -260,18 +275,24 @@ const uint8_t* plain_column(const Matrix& w, int c) {
   return w.data + (w.offset != nullptr ? w.offset[c] : size_t(c) * bytes);
 }
 
-// Rows [row0, row1) of N columns; y is read unless these are the first.
+// Rows [row0, row1) of N columns; y is read unless these are the first. Columns are padded to whole vectors, y is not.
 template <DType T, int N>
 POP_INLINE void add_plain(const uint8_t* const* column, const float* x, const uint8_t* const* next, int row0, int row1, bool first, float* y) {
-  for (int row = row0; row < row1; row += kLanes) {
-    const int n = row1 - row < kLanes ? row1 - row : kLanes;
-    const size_t byte = size_t(row) * kPlainBytes<T>;
-    VF v = first ? zero() : load_first(y + row, n);
+  VF xs[N];
+  for (int k = 0; k < N; ++k) xs[k] = set1(x[k]);
+  const auto sum = [&](VF v, size_t byte) __attribute__((always_inline)) {
     for (int k = 0; k < N; ++k) {
       if (byte % kLineBytes == 0 && next[k] != nullptr) POP_PREFETCH(next[k] + byte);
-      v = fma(set1(x[k]), load_plain<T>(column[k] + byte), v);  // columns are padded to whole vectors
+      v = fma(xs[k], load_plain<T>(column[k] + byte), v);
     }
-    store_first(y + row, n, v);
+    return v;
+  };
+  int row = row0;
+  for (; row + kLanes <= row1; row += kLanes)
+    store(y + row, sum(first ? zero() : load(y + row), size_t(row) * kPlainBytes<T>));
+  if (row < row1) {
+    const VF v = first ? zero() : load_first(y + row, row1 - row);
+    store_first(y + row, row1 - row, sum(v, size_t(row) * kPlainBytes<T>));
   }
 }
 

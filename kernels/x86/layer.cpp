@@ -167,7 +167,8 @@ void store_kv(const float* x, int n, KvType type, void* out) {
     for (; i + kLanes <= n; i += kLanes) store_halves(halves + i, load(x + i));
   for (; i < n; ++i) {
     if (type == KvType::F16) {
-      halves[i] = uint16_t(_cvtss_sh(x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+      const __m128i h = _mm_cvtps_ph(_mm_set_ss(x[i]), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+      halves[i] = uint16_t(_mm_cvtsi128_si32(h));
     } else {
       uint32_t bits;
       __builtin_memcpy(&bits, x + i, 4);
