@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -65,6 +66,20 @@ TEST(ThreadPool, EveryPieceOnceForAnyCount) {
   }
   EXPECT_THROW(ThreadPool(0), Error);
   EXPECT_THROW(ThreadPool(-3), Error);
+}
+
+// A small region, then at once a larger one: a worker that is still leaving the first must take no piece of it by the
+// count of the second. (It once did: a piece ran twice, and the caller waited for ever.)
+TEST(ThreadPool, RegionsOfChangingSizeFollowEachOther) {
+  for (const int threads : {2, 4}) {
+    ThreadPool pool(threads);
+    for (int region = 0; region < 30000; ++region) {
+      const int pieces = region % 2 == 0 ? 2 : 7;
+      std::array<std::atomic<int>, 8> hits{};
+      pool.run(pieces, [&](int piece, int) { hits[size_t(piece)].fetch_add(1, std::memory_order_relaxed); });
+      for (int p = 0; p < 8; ++p) ASSERT_EQ(hits[size_t(p)].load(), p < pieces ? 1 : 0) << "region " << region;
+    }
+  }
 }
 
 TEST(AlignedBuffer, AlignedZeroedAndMovable) {

@@ -20,10 +20,14 @@ inline void pause_cpu() {
 // neighbour gets its turn), then sleeps in the kernel.
 constexpr int kSpins = 2000, kYields = 50;
 
+constexpr uint64_t kClosed = 0xffffffffu;  // as next piece: nothing to take
+
 }  // namespace
 
 // One region is one value of `ticket`: its number in the high 32 bits, the next piece to take in the low 32. A worker
-// that comes late to a finished region finds another number and takes nothing, so it never touches a dead body.
+// that comes late to a finished region finds another number and takes nothing, so it never touches a dead body. The
+// ticket is closed before body, call and pieces of the next region are written: whoever read any of those finds its claim
+// on the old ticket refused.
 struct ThreadPool::Impl {
   alignas(64) std::atomic<uint64_t> ticket{0};
   alignas(64) std::atomic<uint32_t> region{0};  // what sleepers wait on
@@ -39,13 +43,13 @@ struct ThreadPool::Impl {
     for (;;) {
       uint64_t now = ticket.load(std::memory_order_acquire);
       if (uint32_t(now >> 32) != number) return;
+      // Read before the claim: after a successful claim the region cannot end without us. Before it these may be the next
+      // region's already, but then (release and acquire) the ticket was closed before them and the claim fails.
+      const int count = pieces.load(std::memory_order_acquire);
+      void* const what = body.load(std::memory_order_acquire);
+      const Call how = call.load(std::memory_order_acquire);
+      if (uint32_t(now) >= uint32_t(count)) return;
       const int piece = int(uint32_t(now));
-      // Read before the claim: after a successful claim the region cannot end without us, before it these may be stale
-      // but then the claim fails.
-      const int count = pieces.load(std::memory_order_relaxed);
-      void* const what = body.load(std::memory_order_relaxed);
-      const Call how = call.load(std::memory_order_relaxed);
-      if (piece >= count) return;
       if (!ticket.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) continue;
       how(what, piece, thread);
       done.fetch_add(1, std::memory_order_acq_rel);
@@ -93,11 +97,12 @@ void ThreadPool::run_erased(int pieces, void* body, Call call) {
     return;
   }
   Impl& s = *impl_;
-  s.body.store(body, std::memory_order_relaxed);
-  s.call.store(call, std::memory_order_relaxed);
-  s.pieces.store(pieces, std::memory_order_relaxed);
-  s.done.store(0, std::memory_order_relaxed);
   const uint32_t number = s.region.load(std::memory_order_relaxed) + 1;
+  s.ticket.store(uint64_t(number) << 32 | kClosed, std::memory_order_relaxed);
+  s.body.store(body, std::memory_order_release);
+  s.call.store(call, std::memory_order_release);
+  s.pieces.store(pieces, std::memory_order_release);
+  s.done.store(0, std::memory_order_relaxed);
   s.ticket.store(uint64_t(number) << 32, std::memory_order_release);
   s.region.store(number, std::memory_order_release);
   s.region.notify_all();  // costs a system call only while a worker sleeps
