@@ -59,8 +59,7 @@ struct PruneSettings {
 // What the settings came to.
 struct PrunePlanInfo {
   std::string method, ratio_of, metric, decode_metric, norm, prefill;
-  double ratio = 0, ffn_sparsity = 0, gamma = 0;
-  double level = 0;  // pop+: the share of weights skipped on the prompt's own scores
+  double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level (pop+): share skipped on the prompt's own scores
 };
 
 // Weights read by decode, counted from the index lists handed to the kernels, in 64-byte lines; means over decoded tokens.
