@@ -123,97 +123,136 @@ class Answer {
   std::optional<StreamDecoder> decoder_;
 };
 
+// One call of generate: prefill what is new of the prompt, then decode token by token.
+class Generation {
+ public:
+  Generation(Session::Impl& session, std::span<const int32_t> prompt, const GenerateOptions& options)
+      : session_(session),
+        engine_(session.engine),
+        prompt_(prompt),
+        options_(options),
+        sampler_(options.sampling, engine_.kernels),
+        run_(engine_.run_context()),
+        observation_(options.hooks.observer, engine_.model->spec.layers),
+        logits_(size_t(engine_.model->spec.vocab)),
+        answer_(*engine_.text, options, result_) {
+    if (prompt.empty()) fail("prompt: expected at least one token, found none");
+    if (int(prompt.size()) > engine_.info.context)
+      fail("prompt: expected at most {} tokens (--ctx), found {}", engine_.info.context, prompt.size());
+    if (options.max_tokens < 0) fail("max-tokens: expected 0 or more, found {}", options.max_tokens);
+    check_ids(prompt, engine_.model->spec.vocab);
+    if (options.hooks.observer != nullptr) run_.listener = &observation_;
+    result_.prompt_tokens = int(prompt.size());
+  }
+
+  GenerateResult run() {
+    if (!prefill())
+      result_.finish_reason = "interrupted";
+    else if (options_.max_tokens == 0)
+      result_.finish_reason = "length";
+    else
+      decode();
+    answer_.end();
+    result_.reads = engine_.read_stats(session_.sequence);
+    result_.logits_hash = hash_.hex();
+    if (options_.hooks.profile) result_.profile = profile_parts(run_.profile);
+    return std::move(result_);
+  }
+
+ private:
+  bool interrupted() const { return options_.hooks.interrupted && options_.hooks.interrupted(); }
+
+  LogitsSink keep_logits(int position) {
+    return [this, position](int, std::span<const float> row) {
+      hash_.update(row);
+      std::copy(row.begin(), row.end(), logits_.begin());
+      if (options_.hooks.on_logits) options_.hooks.on_logits(0, position, row);
+    };
+  }
+
+  // A prompt that continues what earlier prefills left is continued; anything else starts afresh. False: interrupted.
+  bool prefill() {
+    const Clock::time_point start = Clock::now();
+    Sequence& sequence = session_.sequence;
+    std::vector<int32_t>& done = session_.prefilled;
+    if (done.empty() || done.size() >= prompt_.size() || session_.prefill_is_pruned() ||
+        !std::equal(done.begin(), done.end(), prompt_.begin()))
+      session_.reset();
+    result_.cached_tokens = int(done.size());
+    sequence.length = int(done.size());
+    sequence.use_packed = false;
+    sequence.reads = {};
+    // A pruned prefill goes layer by layer over the whole prompt.
+    const size_t chunk = session_.prefill_is_pruned() ? prompt_.size() : size_t(engine_.options.prefill_chunk);
+    Activations& scratch = engine_.scratch(int(std::min(chunk, prompt_.size())));
+    std::vector<ForwardRow> rows;
+    while (done.size() < prompt_.size()) {
+      if (interrupted()) return false;
+      const auto part = prompt_.subspan(done.size(), std::min(chunk, prompt_.size() - done.size()));
+      rows.clear();
+      for (const int32_t id : part) rows.push_back({&sequence, id, false});
+      rows.back().wants_logits = done.size() + part.size() == prompt_.size();
+      forward(*engine_.model, run_, scratch, Phase::Prefill, rows, keep_logits(int(prompt_.size()) - 1));
+      done.insert(done.end(), part.begin(), part.end());
+      result_.timing.prefill_tokens += int(part.size());
+      if (options_.hooks.on_progress) options_.hooks.on_progress(int64_t(done.size()), int64_t(prompt_.size()));
+    }
+    result_.timing.prefill_s = since(start);
+    return true;
+  }
+
+  void decode() {
+    Sequence& sequence = session_.sequence;
+    const int room = engine_.info.context - int(prompt_.size());
+    session_.end_prefill(sequence, std::min(options_.max_tokens, room), run_.listener != nullptr ? &observation_ : nullptr,
+                         result_.timing);
+    const Clock::time_point start = Clock::now();
+    std::vector<int32_t> seen(prompt_.begin(), prompt_.end());
+    const size_t select = size_t(Part::Select);
+    const double select_before = run_.profile.seconds[select];
+    while (result_.finish_reason.empty()) {
+      const int32_t id = sampler_.sample(logits_, seen);
+      const bool ends = !options_.ignore_eos && engine_.text->has_tokenizer() && engine_.text->tokenizer().is_end_of_generation(id);
+      seen.push_back(id);
+      if (ends || !answer_.add(id)) {
+        result_.finish_reason = "stop";
+      } else if (int(result_.ids.size()) >= options_.max_tokens || sequence.length >= engine_.info.context) {
+        result_.finish_reason = "length";
+      } else if (interrupted()) {
+        result_.finish_reason = "interrupted";
+      } else {
+        const ForwardRow row{&sequence, id, true};
+        forward(*engine_.model, run_, engine_.scratch(1), Phase::Decode, {&row, 1}, keep_logits(sequence.length));
+        ++result_.timing.decode_tokens;
+      }
+    }
+    result_.timing.decode_s = since(start);
+    result_.timing.select_s = run_.profile.seconds[select] - select_before;
+  }
+
+  Session::Impl& session_;
+  Engine::Impl& engine_;
+  std::span<const int32_t> prompt_;
+  const GenerateOptions& options_;
+  Sampler sampler_;
+  RunContext run_;
+  Observation observation_;
+  StreamHash hash_;
+  std::vector<float> logits_;
+  GenerateResult result_;
+  Answer answer_;
+};
+
 }  // namespace
 
 GenerateResult Session::Impl::generate(std::span<const int32_t> prompt, const GenerateOptions& options) {
-  const int context = engine.info.context, vocab = engine.model->spec.vocab;
-  if (prompt.empty()) fail("prompt: expected at least one token, found none");
-  if (int(prompt.size()) > context)
-    fail("prompt: expected at most {} tokens (--ctx), found {}", context, prompt.size());
-  if (options.max_tokens < 0) fail("max-tokens: expected 0 or more, found {}", options.max_tokens);
-  check_ids(prompt, vocab);
-  Sampler sampler(options.sampling, engine.kernels);
-  GenerateResult result;
-  result.prompt_tokens = int(prompt.size());
-  RunContext run = engine.run_context();
-  Observation observation(options.hooks.observer, engine.model->spec.layers);
-  if (options.hooks.observer != nullptr) run.listener = &observation;
-  StreamHash hash;
-  std::vector<float> logits(static_cast<size_t>(vocab));
-  const auto interrupted = [&] { return options.hooks.interrupted && options.hooks.interrupted(); };
-  const auto keep_logits = [&](int position) {
-    return [&, position](int, std::span<const float> row) {
-      hash.update(row);
-      std::copy(row.begin(), row.end(), logits.begin());
-      if (options.hooks.on_logits) options.hooks.on_logits(0, position, row);
-    };
-  };
-
-  // A prompt that continues what earlier prefills left is continued; anything else starts afresh.
-  const bool continues = !prefilled.empty() && prefilled.size() < prompt.size() && !prefill_is_pruned() &&
-                         std::equal(prefilled.begin(), prefilled.end(), prompt.begin());
-  if (!continues) reset();
-  result.cached_tokens = int(prefilled.size());
-  sequence.length = int(prefilled.size());
-  sequence.use_packed = false;
-  sequence.reads = {};
-
-  // Prefill, in chunks. A pruned prefill goes layer by layer over the whole prompt.
-  const Clock::time_point start = Clock::now();
-  const int chunk = prefill_is_pruned() ? int(prompt.size()) : engine.options.prefill_chunk;
-  Activations& scratch = engine.scratch(std::min(chunk, int(prompt.size())));
-  std::vector<ForwardRow> rows;
-  bool stopped = false;
-  for (size_t at = prefilled.size(); at < prompt.size();) {
-    if ((stopped = interrupted())) break;
-    const size_t end = std::min(prompt.size(), at + size_t(chunk));
-    rows.clear();
-    for (size_t i = at; i < end; ++i) rows.push_back({&sequence, prompt[i], i + 1 == prompt.size()});
-    forward(*engine.model, run, scratch, Phase::Prefill, rows, keep_logits(int(prompt.size()) - 1));
-    prefilled.insert(prefilled.end(), prompt.begin() + std::ptrdiff_t(at), prompt.begin() + std::ptrdiff_t(end));
-    result.timing.prefill_tokens += int(end - at);
-    at = end;
-    if (options.hooks.on_progress) options.hooks.on_progress(int64_t(at), int64_t(prompt.size()));
+  Generation generation(*this, prompt, options);
+  try {
+    return generation.run();
+  } catch (...) {
+    prefilled.clear();  // a pass may have stopped half-way: the next call starts afresh
+    throw;
   }
-  result.timing.prefill_s = since(start);
-
-  Answer answer(*engine.text, options, result);
-  if (!stopped && options.max_tokens > 0) {
-    end_prefill(sequence, std::min(options.max_tokens, context - int(prompt.size())),
-                options.hooks.observer != nullptr ? &observation : nullptr, result.timing);
-    const double select_before = run.profile.seconds[size_t(Part::Select)];
-    const Clock::time_point decode_start = Clock::now();
-    std::vector<int32_t> seen(prompt.begin(), prompt.end());
-    for (;;) {
-      const int32_t id = sampler.sample(logits, seen);
-      if (!options.ignore_eos && engine.text->has_tokenizer() && engine.text->tokenizer().is_end_of_generation(id)) {
-        result.finish_reason = "stop";
-        break;
-      }
-      seen.push_back(id);
-      if (!answer.add(id)) {
-        result.finish_reason = "stop";
-        break;
-      }
-      if (int(result.ids.size()) >= options.max_tokens || sequence.length >= context) {
-        result.finish_reason = "length";
-        break;
-      }
-      if ((stopped = interrupted())) break;
-      const ForwardRow row{&sequence, id, true};
-      forward(*engine.model, run, scratch, Phase::Decode, {&row, 1}, keep_logits(sequence.length));
-      ++result.timing.decode_tokens;
-    }
-    result.timing.decode_s = since(decode_start);
-    result.timing.select_s = run.profile.seconds[size_t(Part::Select)] - select_before;
-  }
-  answer.end();
-  if (stopped) result.finish_reason = "interrupted";
-  if (result.finish_reason.empty()) result.finish_reason = "length";
-  result.reads = engine.read_stats(sequence);
-  result.logits_hash = hash.hex();
-  if (options.hooks.profile) result.profile = profile_parts(run.profile);
-  return result;
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -1,0 +1,178 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "base/error.h"
+#include "engine/pop.h"
+#include "engine/sampler.h"
+#include "engine/stop_filter.h"
+#include "kernels/select.h"
+
+namespace pop {
+namespace {
+
+constexpr const char* kTiny = "tests/goldens/tiny-q4_1.gguf";
+
+int32_t sample(const SamplingOptions& options, const std::vector<float>& logits, const std::vector<int32_t>& seen = {}) {
+  return Sampler(options, select_kernels("scalar")).sample(logits, seen);
+}
+
+// How often each token comes in n draws.
+std::map<int32_t, int> draws(SamplingOptions options, const std::vector<float>& logits, int n) {
+  options.seed = 7;
+  Sampler sampler(options, select_kernels("scalar"));
+  std::map<int32_t, int> counts;
+  for (int i = 0; i < n; ++i) ++counts[sampler.sample(logits, {})];
+  return counts;
+}
+
+TEST(Sampler, GreedyTakesTheLowestOfEqualIds) {
+  EXPECT_EQ(sample({}, {1, 3, 3, 2}), 1);
+  EXPECT_EQ(sample({.temp = 1e-9}, {1, 3, 3, 2}), 1);
+}
+
+TEST(Sampler, PenaltyDividesPositiveAndMultipliesNegativeLogits) {
+  // Both seen, penalty 2 (hand-computed): [-1, 2] becomes [-2, 1]; the unseen 0.9 and 1.1 decide.
+  EXPECT_EQ(sample({.repeat_penalty = 2}, {-1, 2, 1.1f}, {0, 1}), 2);
+  EXPECT_EQ(sample({.repeat_penalty = 2}, {-1, 2, 0.9f}, {0, 1}), 1);
+  EXPECT_EQ(sample({.repeat_penalty = 2}, {-1, -1.9f}, {0}), 1);
+  EXPECT_EQ(sample({.repeat_penalty = 2}, {-1, -2.1f}, {0, 0, 0}), 0);  // once, however often it was seen
+}
+
+TEST(Sampler, FiltersAtTheirEdges) {
+  const std::vector<float> flat(8, 0.f);
+  EXPECT_EQ(draws({.temp = 1}, flat, 1000).size(), 8u);  // top_k 0 is off
+  EXPECT_EQ(draws({.temp = 1, .top_k = 3}, flat, 1000).size(), 3u);
+  EXPECT_EQ(draws({.temp = 1, .top_k = 100}, flat, 1000).size(), 8u);
+  EXPECT_EQ(draws({.temp = 1, .top_p = 0}, flat, 100).size(), 1u);
+  EXPECT_EQ(draws({.temp = 1, .top_p = 0.5}, flat, 1000).size(), 4u);
+  EXPECT_EQ(draws({.temp = 1, .min_p = 1}, {0, 1, 2, 2}, 1000).size(), 2u);
+  // exp(-1) = 0.37 of the best: kept at 0.3, not at 0.4.
+  EXPECT_EQ(draws({.temp = 1, .min_p = 0.3}, {1, 0}, 1000).size(), 2u);
+  EXPECT_EQ(draws({.temp = 1, .min_p = 0.4}, {1, 0}, 1000).size(), 1u);
+}
+
+TEST(Sampler, DrawsFollowTheSoftmax) {
+  // Weights e^0 : e^1 = 0.269 : 0.731 (hand-computed); at temperature 2, e^0 : e^0.5 = 0.378 : 0.622.
+  EXPECT_NEAR(draws({.temp = 1}, {0, 1}, 20000)[1] / 20000.0, 0.731, 0.015);
+  EXPECT_NEAR(draws({.temp = 2}, {0, 1}, 20000)[1] / 20000.0, 0.622, 0.015);
+  EXPECT_NEAR(draws({.temp = 1e8}, {0, 1}, 20000)[1] / 20000.0, 0.5, 0.015);
+}
+
+TEST(Sampler, RefusesWhatIsOutOfRange) {
+  for (const SamplingOptions& bad : {SamplingOptions{.temp = -1}, {.temp = NAN}, {.temp = 1, .top_p = 1.5}, {.temp = 1, .top_p = -1},
+                                     {.temp = 1, .min_p = 2}, {.repeat_penalty = 0}})
+    EXPECT_THROW(Sampler(bad, select_kernels("scalar")), Error);
+}
+
+TEST(StopFilter, StopStringsOverTokenBorders) {
+  StopFilter filter({"DEFGHIJ"});
+  std::string shown;
+  for (const char* piece : {"A", "BC", "DE", "FG", "HI", "JK", "L"}) shown += filter.push(piece);
+  EXPECT_TRUE(filter.stopped());
+  EXPECT_EQ(shown, "ABC");
+}
+
+TEST(StopFilter, FalseBeginningsAreShownLater) {
+  StopFilter filter({"aab", "xyz"});
+  std::string shown = filter.push("aa");
+  EXPECT_EQ(shown, "");
+  shown += filter.push("ac");  // "aaac": no stop string can begin in it any more
+  EXPECT_EQ(shown, "aaac");
+  shown += filter.push("x");
+  EXPECT_EQ(shown, "aaac");
+  EXPECT_EQ(shown + filter.flush(), "aaacx");
+  EXPECT_FALSE(filter.stopped());
+}
+
+TEST(StopFilter, TheFirstOfSeveralEnds) {
+  StopFilter filter({"two", "one"});
+  EXPECT_EQ(filter.push("a one two"), "a ");
+  EXPECT_THROW(StopFilter({""}), Error);
+}
+
+std::vector<int32_t> prompt_of(int n) {
+  std::vector<int32_t> ids;
+  for (int i = 0; i < n; ++i) ids.push_back(i * 37 % 256);
+  return ids;
+}
+
+TEST(Session, EndsWithTheRightReason) {
+  Engine engine({.model = kTiny, .context = 64});
+  const auto session = engine.session();
+  EXPECT_EQ(session->generate(prompt_of(10), {.max_tokens = 5, .ignore_eos = true}).finish_reason, "length");
+  const GenerateResult full = session->generate(prompt_of(60), {.max_tokens = 50, .ignore_eos = true});
+  EXPECT_EQ(full.finish_reason, "length");
+  EXPECT_EQ(full.ids.size(), 5u);  // four fit behind the prompt; a fifth was predicted by the last
+  EXPECT_EQ(session->generate(prompt_of(64), {.max_tokens = 50, .ignore_eos = true}).ids.size(), 1u);
+  EXPECT_EQ(session->generate(prompt_of(10), {.max_tokens = 0}).ids.size(), 0u);
+  int asked = 0;
+  GenerateOptions options{.max_tokens = 50, .ignore_eos = true};
+  options.hooks.interrupted = [&] { return ++asked > 4; };
+  EXPECT_EQ(session->generate(prompt_of(10), options).finish_reason, "interrupted");
+}
+
+TEST(Session, AnswerIsTheTextOfItsIds) {
+  Engine engine({.model = kTiny, .context = 64});
+  std::string streamed;
+  GenerateOptions options{.max_tokens = 20, .ignore_eos = true};
+  options.on_text = [&](std::string_view text) { streamed += text; };
+  const GenerateResult run = engine.session()->generate(prompt_of(10), options);
+  EXPECT_EQ(streamed, run.text);
+  EXPECT_EQ(run.text, engine.decode(run.ids, true));
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::runtime_error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Session, BadInputIsOneClearError) {
+  Engine engine({.model = kTiny, .context = 64});
+  const auto session = engine.session();
+  EXPECT_NE(message_of([&] { session->generate(prompt_of(65)); }).find("at most 64 tokens (--ctx), found 65"), std::string::npos);
+  EXPECT_NE(message_of([&] { session->generate({}); }).find("at least one token"), std::string::npos);
+  EXPECT_NE(message_of([&] { session->generate(std::vector<int32_t>{259}); }).find("0 to 258, found 259"), std::string::npos);
+  EXPECT_NE(message_of([&] { session->generate(std::vector<int32_t>{-1}); }).find("found -1"), std::string::npos);
+  EXPECT_NE(message_of([&] { Engine({.model = kTiny, .isa = "neon512"}); }).find("neon512"), std::string::npos);
+  EXPECT_NE(message_of([&] { Engine({.model = kTiny, .kv = "f8"}); }).find("kv: expected one of f32, f16, bf16"), std::string::npos);
+  EXPECT_NE(message_of([&] { Engine({.model = "/nonexistent.gguf"}); }).find("/nonexistent.gguf"), std::string::npos);
+  EXPECT_NE(message_of([&] { engine.session({.method = "popp"}); }).find("popp"), std::string::npos);
+  const ScoreRequest split_too_long{.ids = prompt_of(5), .split = 6};
+  EXPECT_NE(message_of([&] { session->score({&split_too_long, 1}); }).find("split"), std::string::npos);
+  // An error leaves the session usable.
+  EXPECT_EQ(session->generate(prompt_of(10), {.max_tokens = 5, .ignore_eos = true}).ids.size(), 5u);
+}
+
+TEST(Session, LogprobsAreTheLogSoftmaxOfTheLogits) {
+  Engine engine({.model = kTiny, .context = 64});
+  const ScoreRequest request{.ids = prompt_of(20), .split = 12};
+  std::vector<double> expected(20, NAN);
+  RunHooks hooks;
+  hooks.on_logits = [&](int, int position, std::span<const float> logits) {
+    double sum = 0;
+    for (const float x : logits) sum += std::exp(double(x));
+    if (position + 1 < 20) expected[size_t(position) + 1] = logits[size_t(request.ids[size_t(position) + 1])] - std::log(sum);
+  };
+  const ScoreResult r = engine.session()->score({&request, 1}, 1, hooks).at(0);
+  EXPECT_TRUE(std::isnan(r.logprobs[0]));
+  double nll = 0, nll_decode = 0;
+  for (size_t i = 1; i < 20; ++i) {
+    EXPECT_NEAR(r.logprobs[i], expected[i], 1e-5);
+    if (i >= 12) nll -= r.logprobs[i];
+    if (i > 12) nll_decode -= r.logprobs[i];
+  }
+  EXPECT_DOUBLE_EQ(r.nll_sum, nll);
+  EXPECT_DOUBLE_EQ(r.nll_decode_sum, nll_decode);
+  EXPECT_EQ(r.scored, 8);
+  EXPECT_EQ(r.scored_decode, 7);
+  EXPECT_EQ(r.top.size(), 5u);
+}
+
+}  // namespace
+}  // namespace pop
