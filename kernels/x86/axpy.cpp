@@ -129,30 +129,6 @@ POP_INLINE void add_nibbles(VI low, VI high, VI pair, VI* sums) {
   }
 }
 
-// Integer sums of kTileRows rows over the part's columns, of each vector of words two: interleaved halves.
-template <DType T>
-POP_INLINE void sum_columns(const Part& part, const Codes& x, size_t byte, int rows, VI* sums) {
-  for (int i = 0; i < kSums; ++i) sums[i] = zero_int();
-  for (int k = 0; k < part.count; k += 2) {
-    const uint8_t *a = part.column[k] + byte, *b = part.column[k + 1] + byte;
-    const VI pair = set_pair(x.pair[k / 2]);
-    if constexpr (kFourBit<T>) {
-      const VI va = load_nibbles(a, rows), vb = load_nibbles(b, rows);
-      add_nibbles(low_words(va, vb), high_words(va, vb), pair, sums);
-    } else {
-#pragma GCC unroll 4
-      for (int n = 0; n < 4; ++n) {
-        if (n * kWordsPerLoad >= rows) break;
-        const VI va = load_words(a + n * kWordsPerLoad), vb = load_words(b + n * kWordsPerLoad);
-        sums[2 * n] = dot_pairs(sums[2 * n], low_words(va, vb), pair);
-        sums[2 * n + 1] = dot_pairs(sums[2 * n + 1], high_words(va, vb), pair);
-      }
-    }
-  }
-  if constexpr (kFourBit<T>)
-    for (const int i : {2, 3, 6, 7}) sums[i] = sixteenth(sums[i]);
-}
-
 // y += sum * (scale * x scale) + min * sum of x, for one vector of rows.
 template <DType T>
 POP_INLINE void add_rows(const Part& part, const Codes& x, VI sum, int row, int padded_rows, float* y) {
@@ -173,27 +149,68 @@ POP_INLINE int first_row(int i) {
 
 constexpr size_t kLineBytes = 64;
 
-void fetch_part(const Part& next, size_t byte, size_t bytes, size_t header_byte, size_t header_bytes, size_t second) {
-  for (int k = 0; k < next.count; ++k)
-    for (size_t i = 0; i < bytes; i += kLineBytes) POP_PREFETCH(next.column[k] + byte + i);
-  for (size_t i = 0; i < header_bytes; i += kLineBytes) {
-    POP_PREFETCH(next.header + header_byte + i);
-    if (second != 0) POP_PREFETCH(next.header + second + header_byte + i);
+// The lines of the next part, in the order of addresses, fetched a few at a time between the arithmetic of the present one:
+// a burst would fill the CPU's miss buffers and stop it.
+constexpr int kBandRows = 2048;  // rows taken at once: the lines of two parts stay within L2, their sums within L1
+struct Fetch {
+  const uint8_t* line[(kBandRows / kLineBytes + 1) * 32 + 2 * (2 * kBandRows / kLineBytes + 1)];
+  int count = 0, next = 0, step = 0;
+
+  POP_INLINE void add(Fetch& f, const uint8_t* p, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += kLineBytes) f.line[f.count++] = p + i;
   }
+  POP_INLINE void some(Fetch& f) {
+    for (const int end = f.next + f.step < f.count ? f.next + f.step : f.count; f.next < end; ++f.next) POP_PREFETCH(f.line[f.next]);
+  }
+};
+
+// For rows [row0, row1) of `next`; `turns` calls of some() will fetch them all.
+template <DType T>
+void plan_fetch(const Shape& s, const Part& next, int row0, int row1, int turns, Fetch& f) {
+  constexpr int kRowsPerByte = kFourBit<T> ? 2 : 1;
+  f.count = f.next = 0;
+  if (next.count == 0) return;
+  const size_t byte = size_t(row0 / kRowsPerByte), bytes = size_t((row1 - row0) / kRowsPerByte);
+  Fetch::add(f, next.header + 2 * size_t(row0), 2 * size_t(row1 - row0));
+  if (T == DType::Q4_1) Fetch::add(f, next.header + 2 * size_t(s.padded_rows + row0), 2 * size_t(row1 - row0));
+  for (int k = 0; k < next.count; ++k) Fetch::add(f, next.column[k] + byte, bytes);
+  f.step = (f.count + turns - 1) / turns;
+}
+
+// Integer sums of kTileRows rows over the part's columns, of each vector of words two: interleaved halves.
+template <DType T>
+POP_INLINE void sum_columns(const Part& part, const Codes& x, size_t byte, int rows, Fetch& fetch, VI* sums) {
+  for (int i = 0; i < kSums; ++i) sums[i] = zero_int();
+  for (int k = 0; k < part.count; k += 2) {
+    const uint8_t *a = part.column[k] + byte, *b = part.column[k + 1] + byte;
+    const VI pair = set_pair(x.pair[k / 2]);
+    Fetch::some(fetch);
+    if constexpr (kFourBit<T>) {
+      const VI va = load_nibbles(a, rows), vb = load_nibbles(b, rows);
+      add_nibbles(low_words(va, vb), high_words(va, vb), pair, sums);
+    } else {
+#pragma GCC unroll 4
+      for (int n = 0; n < 4; ++n) {
+        if (n * kWordsPerLoad >= rows) break;
+        const VI va = load_words(a + n * kWordsPerLoad), vb = load_words(b + n * kWordsPerLoad);
+        sums[2 * n] = dot_pairs(sums[2 * n], low_words(va, vb), pair);
+        sums[2 * n + 1] = dot_pairs(sums[2 * n + 1], high_words(va, vb), pair);
+      }
+    }
+  }
+  if constexpr (kFourBit<T>)
+    for (const int i : {2, 3, 6, 7}) sums[i] = sixteenth(sums[i]);
 }
 
 // Rows [row0, row1), y : [row1 - row0].
 template <DType T>
-void add_part(const Shape& s, const Part& part, const Part& next, const Codes& x, int row0, int row1, float* y) {
+void add_part(const Shape& s, const Part& part, const Part& next, const Codes& x, int row0, int row1, Fetch& fetch, float* y) {
+  plan_fetch<T>(s, next, row0, row1, (row1 - row0 + kTileRows - 1) / kTileRows * ((part.count + 1) / 2), fetch);
   for (int row = row0; row < row1; row += kTileRows) {
     const int rows = row1 - row < kTileRows ? 64 : kTileRows;
     const size_t byte = kFourBit<T> ? size_t(row) / 2 : size_t(row);
-    if (next.count > 0 && (row - row0) % 128 == 0) {
-      const size_t ahead = size_t(row1 - row < 128 ? row1 - row : 128);
-      fetch_part(next, byte, ahead / (kFourBit<T> ? 2 : 1), 2 * size_t(row), 2 * ahead, T == DType::Q4_1 ? 2 * size_t(s.padded_rows) : 0);
-    }
     VI sums[kSums];
-    sum_columns<T>(part, x, byte, rows, sums);
+    sum_columns<T>(part, x, byte, rows, fetch, sums);
 #pragma GCC unroll 8
     for (int i = 0; i < kSums; ++i) {
       const int at_row = first_row<T>(i);
@@ -206,7 +223,6 @@ void add_part(const Shape& s, const Part& part, const Part& next, const Codes& x
 }
 
 // Rows are taken in bands that end where whole tiles end, so that padding never reaches the caller's y.
-constexpr int kBandRows = 2048;
 
 template <DType T>
 void axpy_blocks(const Matrix& w, const ActsView& x, IndexList list, int begin, int end, int row0, int row1, float* y) {
@@ -217,11 +233,12 @@ void axpy_blocks(const Matrix& w, const ActsView& x, IndexList list, int begin, 
     for (int i = 0; i < padded; ++i) band[i] = 0;
     Part parts[2];
     Codes codes;
+    Fetch fetch;
     int i = begin, after = next_part(s, list, begin, end, parts[0]);
     for (int turn = 0; parts[turn].count > 0; turn ^= 1) {
       const int following = next_part(s, list, after, end, parts[turn ^ 1]);
       take_codes(x, list, i, parts[turn], codes);
-      add_part<T>(s, parts[turn], parts[turn ^ 1], codes, first, first + padded, band);
+      add_part<T>(s, parts[turn], parts[turn ^ 1], codes, first, first + padded, fetch, band);
       i = after;
       after = following;
     }

@@ -5,18 +5,23 @@
 namespace pop::POP_ISA {
 namespace {
 
-// Prefetch runs along the stream of rows that will be read. Rows up to kAhead bytes fetch whole rows that far ahead, before
-// they are used; longer ones `near` this row's beginning while it is used, and from `split` on the next row's.
+// Prefetch runs along the stream of rows that will be read. Rows up to kAhead bytes fetch whole rows that far ahead: four
+// at a time, or (more lines than the CPU's miss buffers hold, but also more registers) one. Longer rows (Inside) fetch `near`
+// this row's beginning while it is used, and from `split` on the next row's.
 constexpr size_t kAhead = 4096;  // kernels.md: 4-8 KB is best on Zen 5, less is too near
+enum class How { Group, Row, Inside };
+POP_INLINE void fetch_row(const uint8_t* row, size_t bytes) {
+  for (size_t o = 0; o < bytes; o += 64) POP_PREFETCH(row + o);
+}
 struct Prefetch {
   const uint8_t *near = nullptr, *far = nullptr;
   size_t split = 0;
 };
 
 // The lines of `bytes` at `from` of the stream.
-template <bool Long>
+template <How H>
 POP_INLINE void fetch(const Prefetch& f, size_t from, size_t bytes) {
-  if constexpr (Long) {
+  if constexpr (H == How::Inside) {
     const uint8_t* p = (from < f.split ? f.near : f.far) + from;
     for (size_t i = 0; i < bytes; i += 64) POP_PREFETCH(p + i);
   }
@@ -45,7 +50,7 @@ POP_INLINE void add_chunk(Sums& s, const Row<T>& w, const ActsView& x, int b) {
   }
 }
 
-template <DType T, int P, bool Long>
+template <DType T, int P, How H>
 POP_INLINE VF dot_row(const uint8_t* row, const ActsView& x, int blocks, const Prefetch& ahead) {
   const size_t codes = size_t(blocks) * kCodeBytes<T>;
   const Row<T> w{row, row + codes, row + codes + 2 * size_t(blocks), blocks};
@@ -53,10 +58,10 @@ POP_INLINE VF dot_row(const uint8_t* row, const ActsView& x, int blocks, const P
   Sums s;
   int b = 0;
   for (; b + kWidest <= blocks; b += kWidest) {
-    fetch<Long>(ahead, size_t(b) * kBlockBytes, kWidest * kBlockBytes);
+    fetch<H>(ahead, size_t(b) * kBlockBytes, kWidest * kBlockBytes);
     add_chunk<T, P, kWidest>(s, w, x, b);
   }
-  fetch<Long>(ahead, size_t(b) * kBlockBytes, size_t(blocks - b) * kBlockBytes);
+  fetch<H>(ahead, size_t(b) * kBlockBytes, size_t(blocks - b) * kBlockBytes);
   if constexpr (kWidest > 8)
     if (blocks - b >= 8) add_chunk<T, P, 8>(s, w, x, b), b += 8;
   if (blocks - b >= 4) add_chunk<T, P, 4>(s, w, x, b), b += 4;
@@ -70,19 +75,19 @@ struct FloatSums {
   VF part[4] = {zero(), zero(), zero(), zero()};
 };
 
-template <DType T, bool Long>
+template <DType T, How H>
 POP_INLINE void add_floats(FloatSums& s, const uint8_t* w, const float* x, int n, const Prefetch& ahead) {
   constexpr size_t kBytes = kPlainBytes<T>;
   int k = 0;
   for (; k + 4 * kLanes <= n; k += 4 * kLanes) {
-    fetch<Long>(ahead, size_t(k) * kBytes, 4 * kLanes * kBytes);
+    fetch<H>(ahead, size_t(k) * kBytes, 4 * kLanes * kBytes);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const int at = k + i * kLanes;
       s.part[i] = fma(load_plain<T>(w + size_t(at) * kBytes), load(x + at), s.part[i]);
     }
   }
-  fetch<Long>(ahead, size_t(k) * kBytes, size_t(n - k) * kBytes);
+  fetch<H>(ahead, size_t(k) * kBytes, size_t(n - k) * kBytes);
 #pragma GCC unroll 3
   for (int i = 0; i < 3; ++i) {
     if (k + kLanes > n) break;
@@ -100,7 +105,7 @@ VF dot_unpacked(DType type, const uint8_t* row, const float* x, int cols) {
   for (int k = 0; k < cols; k += 256) {
     const int n = cols - k < 256 ? cols - k : 256;
     unpack_row(type, row, cols, k, n, w);
-    add_floats<DType::F32, false>(s, reinterpret_cast<const uint8_t*>(w), x + k, n, {});
+    add_floats<DType::F32, How::Row>(s, reinterpret_cast<const uint8_t*>(w), x + k, n, {});
   }
   return total(s);
 }
@@ -129,18 +134,17 @@ struct Group {
 };
 
 // Takes rows from row k of the i-th unit on, and moves both on.
-template <bool Long>
+template <How H>
 POP_INLINE void take_group(const Call& c, int& i, int& k, int end, Group& g) {
   for (g.n = 0; g.n < 4 && i < end; ++g.n) {
     const uint8_t* row = Call::row(c, i, k);
     g.row[g.n] = row;
     g.output[g.n] = size_t(at(c.list, i)) * size_t(c.w.unit) + size_t(k);
-    if (!Long && i + c.units_ahead < c.list.count) {
-      const uint8_t* later = Call::row(c, i + c.units_ahead, k);
-      for (size_t o = 0; o < c.row_bytes; o += 64) POP_PREFETCH(later + o);
-    }
+    if constexpr (H == How::Group)
+      if (i + c.units_ahead < c.list.count) fetch_row(Call::row(c, i + c.units_ahead, k), c.row_bytes);
+    if constexpr (H == How::Row) g.ahead[g.n].near = i + c.units_ahead < c.list.count ? Call::row(c, i + c.units_ahead, k) : row;
     if (++k == c.w.unit) k = 0, ++i;
-    if constexpr (Long) {
+    if constexpr (H == How::Inside) {
       const size_t split = c.row_bytes - kAhead;
       const uint8_t* next = i < c.list.count ? Call::row(c, i, k) : row + split;
       g.ahead[g.n] = {row + kAhead, next - split, split};
@@ -150,15 +154,18 @@ POP_INLINE void take_group(const Call& c, int& i, int& k, int end, Group& g) {
 
 // Four rows at a time share their final additions; rows are read one after another all the same.
 // view(row of acts) is what dot(row, view, ahead) takes of x.
-template <bool Long, class View, class Dot>
+template <How H, class View, class Dot>
 POP_INLINE void for_rows(const Call& c, int begin, int end, float* y, size_t ldy, const View& view, const Dot& dot) {
   Group g;
   for (int i = begin, k = 0; i < end;) {
-    take_group<Long>(c, i, k, end, g);
+    take_group<H>(c, i, k, end, g);
     for (int r = 0; r < c.x.n; ++r) {
       const auto x = view(c.x.data + size_t(r) * c.x.stride);
       VF v[4] = {zero(), zero(), zero(), zero()};
-      for (int j = 0; j < g.n; ++j) v[j] = dot(g.row[j], x, g.ahead[j]);
+      for (int j = 0; j < g.n; ++j) {
+        if (H == How::Row && r == 0) fetch_row(g.ahead[j].near, c.row_bytes);
+        v[j] = dot(g.row[j], x, g.ahead[j]);
+      }
       alignas(16) float sums[4];
       _mm_store_ps(sums, sum4(v[0], v[1], v[2], v[3]));
       for (int j = 0; j < g.n; ++j) y[size_t(r) * ldy + g.output[j]] = sums[j];
@@ -166,26 +173,26 @@ POP_INLINE void for_rows(const Call& c, int begin, int end, float* y, size_t ldy
   }
 }
 
-template <DType T, int P, bool Long>
+template <DType T, int P, How H>
 void dot_blocks(const Call& c, int begin, int end, float* y, size_t ldy) {
   const int blocks = c.w.cols / 32, cols = c.x.cols;
-  for_rows<Long>(
+  for_rows<H>(
       c, begin, end, y, ldy,
       [cols](const uint8_t* x) __attribute__((always_inline)) { return acts_view(P == 2 ? ActType::I16 : ActType::I8, cols, x); },
       [blocks](const uint8_t* row, const ActsView& x, const Prefetch& ahead) __attribute__((always_inline)) {
-        return dot_row<T, P, Long>(row, x, blocks, ahead);
+        return dot_row<T, P, H>(row, x, blocks, ahead);
       });
 }
 
 POP_INLINE const float* float_view(const uint8_t* x) { return reinterpret_cast<const float*>(x); }
 
-template <DType T, bool Long>
+template <DType T, How H>
 void dot_floats(const Call& c, int begin, int end, float* y, size_t ldy) {
   const int cols = c.w.cols;
-  for_rows<Long>(c, begin, end, y, ldy, float_view,
+  for_rows<H>(c, begin, end, y, ldy, float_view,
                  [cols](const uint8_t* row, const float* x, const Prefetch& ahead) __attribute__((always_inline)) {
                    FloatSums s;
-                   add_floats<T, Long>(s, row, x, cols, ahead);
+                   add_floats<T, H>(s, row, x, cols, ahead);
                    return total(s);
                  });
 }
@@ -193,7 +200,7 @@ void dot_floats(const Call& c, int begin, int end, float* y, size_t ldy) {
 void dot_others(const Call& c, int begin, int end, float* y, size_t ldy) {
   const int cols = c.w.cols;
   const DType type = c.w.type;
-  for_rows<false>(c, begin, end, y, ldy, float_view,
+  for_rows<How::Group>(c, begin, end, y, ldy, float_view,
                   [=](const uint8_t* row, const float* x, const Prefetch&) { return dot_unpacked(type, row, x, cols); });
 }
 
@@ -201,14 +208,14 @@ using Kernel = void (*)(const Call&, int, int, float*, size_t);
 
 template <DType T>
 Kernel block_kernel(ActType act, bool is_long) {
-  if (act == ActType::I16) return is_long ? dot_blocks<T, 2, true> : dot_blocks<T, 2, false>;
-  if (act == ActType::I8) return is_long ? dot_blocks<T, 1, true> : dot_blocks<T, 1, false>;
+  if (act == ActType::I16) return is_long ? dot_blocks<T, 2, How::Inside> : dot_blocks<T, 2, How::Group>;
+  if (act == ActType::I8) return is_long ? dot_blocks<T, 1, How::Inside> : dot_blocks<T, 1, How::Group>;
   return dot_others;
 }
 
 template <DType T>
 Kernel plain_kernel(bool is_long) {
-  return is_long ? dot_floats<T, true> : dot_floats<T, false>;
+  return is_long ? dot_floats<T, How::Inside> : dot_floats<T, How::Row>;
 }
 
 Kernel kernel_for(DType type, ActType act, bool is_long) {

@@ -82,7 +82,7 @@ template <DType T>
 constexpr int kCodeBias = T == DType::Q8_0 ? 128 : T == DType::Q4_0 ? 8 : 0;
 
 #else
-constexpr int kIntegerRows = 2, kFloatRows = 4;
+constexpr int kIntegerRows = 2, kFloatRows = 6;
 
 template <DType T, int P>
 POP_INLINE VI products(VI sum, VI w, VI size, VI x) {
