@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/sanitizer.h"
 #include "engine/pop.h"
 #include "tests/golden.h"
 
@@ -48,15 +49,16 @@ bool check_classes(const Golden& golden, const nlohmann::json& c, const Record& 
   return swappable;
 }
 
+// A score that rounding moves over the edge of a histogram's bin moves tau by a part of the bin: the golden holds the range.
 void check_tau(const Golden& golden, const nlohmann::json& c, const Record& record) {
-  const auto expected = golden.array<float>(std::string(c.at("name")) + "/tau");
+  const auto range = golden.array<float>(std::string(c.at("name")) + "/tau_range");
   const char* const sites[] = {"qkv", "o", "gate_up", "down"};
-  ASSERT_EQ(record.tau.size(), expected.size());
-  // A score that rounding moves over the border of a bin moves tau by 1 / n of the bin (4.4 %), n the scores in it: few in a
-  // tiny model.
-  const float tolerance = std::string(golden.meta().at("model")).starts_with("tiny") ? 5e-4f : 1e-4f;
-  for (size_t i = 0; i < expected.size(); ++i)
-    ASSERT_NEAR(record.tau.at({int(i / 4), sites[i % 4]}), expected[i], tolerance * expected[i]) << "layer " << i / 4 << " " << sites[i % 4];
+  ASSERT_EQ(record.tau.size() * 2, range.size());
+  for (size_t i = 0; i < record.tau.size(); ++i) {
+    const float tau = record.tau.at({int(i / 4), sites[i % 4]});
+    EXPECT_GE(tau, range[2 * i] * (1 - 1e-4f)) << "layer " << i / 4 << " " << sites[i % 4];
+    EXPECT_LE(tau, range[2 * i + 1] * (1 + 1e-4f)) << "layer " << i / 4 << " " << sites[i % 4];
+  }
 }
 
 PruneSettings settings_of(const nlohmann::json& c) {
@@ -82,10 +84,10 @@ void check_case(const Golden& golden, const nlohmann::json& c, Engine& engine) {
   const auto session = engine.session(settings_of(c));
   const ScoreResult result = session->score({&request, 1}, 1, hooks).at(0);
   const bool rows = c.at("method") == "pop";
-  size_t sure = rows ? c.at("sure_tokens").get<size_t>() : 0;
+  auto sure = c.at("sure_tokens").get<size_t>();
   if (rows) {
     EXPECT_NEAR(session->plan().ffn_sparsity, c.at("ffn_sparsity").get<double>(), 1e-9);
-    if (check_classes(golden, c, record)) sure = 0;
+    if (check_classes(golden, c, record)) sure = 0;  // the other one may rightly be kept
   } else {
     check_tau(golden, c, record);
     EXPECT_NEAR(result.reads.selected_share, c.at("selected_share").get<double>(), 0.002);
@@ -99,10 +101,9 @@ void check_case(const Golden& golden, const nlohmann::json& c, Engine& engine) {
     }
     difference += error;
   }
-  // pop+ makes some 10^5 choices a token on the real model; one that rounding turns changes all that follow (two instruction
-  // sets differ by up to 0.2 here). What it chose is checked decision by decision in python/check_pop.py.
-  const bool tiny = std::string(golden.meta().at("model")).starts_with("tiny");
-  if (rows || tiny) {
+  // Of pop+ only as long as it is sure: a column more or less, turned by rounding, moves later layers over their thresholds
+  // (README of the goldens). What it chose is checked decision by decision in python/check_pop.py.
+  if (rows) {
     EXPECT_LE(difference / double(expected.size()), 0.03);
   }
 }
@@ -117,7 +118,10 @@ TEST_P(GoldenPruning, EqualsTheReference) {
     if (path == test::kDefaultModel && isa != available_isa_names().back()) continue;
     SCOPED_TRACE(isa);
     Engine engine({.model = path, .threads = path == test::kDefaultModel ? 0 : 1, .isa = isa, .activations = "f32", .kv = "f32"});
-    for (const auto& c : golden.meta().at("cases")) check_case(golden, c, engine);
+    // The real model with its long prompts takes minutes, hours under sanitizers: python/check_pop.py runs them all.
+    const int longest = path != test::kDefaultModel ? 300 : kAddressSanitizer ? 1 : 64;
+    for (const auto& c : golden.meta().at("cases"))
+      if (c.at("prompt").get<int>() <= longest) check_case(golden, c, engine);
   }
 }
 
