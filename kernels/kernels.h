@@ -53,7 +53,8 @@ struct KernelTable {
   // The arithmetic really used for a matrix of `type` in `layout` when `asked` was asked for: types without a fast path use F32.
   ActType (*effective)(ActType asked, DType type, Layout layout);
   size_t (*acts_bytes)(ActType type, Layout layout, int cols);  // a multiple of 64
-  void (*pack_acts)(ActType type, Layout layout, const float* x, int cols, uint8_t* out);  // one row; out 64-byte aligned
+  void (*pack_acts)(ActType type, Layout layout, const float* x, int cols,
+                    uint8_t* out);  // one row; out 64-byte aligned
   // Columns skipped at a site whose matrix lies in Rows: sets the packed values outside `keep` to zero, block scales untouched.
   void (*mask_acts)(ActType type, Layout layout, int cols, IndexList keep, uint8_t* acts);
 
@@ -62,7 +63,8 @@ struct KernelTable {
   void (*dot_units)(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
   // --- decode: y[row] = sum over the columns list[begin .. end) of x[column] * W[row, column], rows [row0, row1), one row
   // of x (row `r` of acts). W in Columns. Overwrites y[row0 .. row1). row0 and row1 are multiples of 64 or the end.
-  void (*axpy_columns)(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1, float* y);
+  void (*axpy_columns)(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1,
+                       float* y);
 
   // --- prefill: as dot_units, for many rows of x; its own arithmetic order (but the same for any x.n).
   void (*gemm_units)(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
@@ -70,8 +72,9 @@ struct KernelTable {
   void (*gemm_columns)(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy);
 
   // --- the rest of a layer, float32
-  void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* out);  // mean of squares in float32, eps inside the root
-  void (*add)(const float* x, int n, float* y);                                         // y += x
+  void (*rms_norm)(const float* x, const float* weight, int n, float eps,
+                   float* out);                  // mean of squares in float32, eps inside the root
+  void (*add)(const float* x, int n, float* y);  // y += x
   // gate_up: [2 * f], pairs (gate, up) of a unit-2 matrix's output; h[i] = silu(gate_i) * up_i for channels list[begin .. end).
   void (*silu_mul)(const float* gate_up, IndexList list, int begin, int end, float* h);
   // Rotates pairs of one head. interleaved: pairs (2i, 2i+1), else (i, i + dim/2). cos_sin: [dim] as cos_0, sin_0, cos_1, ...
@@ -80,8 +83,8 @@ struct KernelTable {
   void (*attention)(const AttentionArgs& args);
 
   // --- logits
-  int (*argmax)(const float* x, int n);                // ties to the lowest index; NaN never wins
-  double (*log_sum_exp)(const float* x, int n);        // natural logarithm, sum in float64
+  int (*argmax)(const float* x, int n);          // ties to the lowest index; NaN never wins
+  double (*log_sum_exp)(const float* x, int n);  // natural logarithm, sum in float64
   bool (*all_finite)(const float* x, int n);
 
   // --- pruning

@@ -85,9 +85,9 @@ void run(benchmark::State& state, const Setup& s, bool gemm) {
 void add(const char* kind, const Setup& s, bool gemm) {
   constexpr const char* kActs[] = {"f32", "bf16", "i16", "i8"};
   if (s.table->effective(s.act, s.type, s.layout) != s.act) return;
-  const std::string name = std::string(kind) + "/" + s.table->name + "/" + traits(s.type).name + "/" + kActs[size_t(s.act)] + "/" +
-                           std::to_string(s.rows) + "x" + std::to_string(s.cols) + (s.in_cache ? "/cache" : "/memory") +
-                           (gemm ? "/n:" + std::to_string(s.n) : "");
+  const std::string name = std::string(kind) + "/" + s.table->name + "/" + traits(s.type).name + "/" +
+                           kActs[size_t(s.act)] + "/" + std::to_string(s.rows) + "x" + std::to_string(s.cols) +
+                           (s.in_cache ? "/cache" : "/memory") + (gemm ? "/n:" + std::to_string(s.n) : "");
   benchmark::RegisterBenchmark(name.c_str(), [s, gemm](benchmark::State& state) { run(state, s, gemm); });
 }
 
@@ -101,10 +101,15 @@ void add_all() {
           for (const auto& [rows, cols, unit] : {std::tuple{768, 576, 2}, {3072, 576, 2}, {4096, 11008, 1}}) {
             if (cache != (rows == 768)) continue;
             add("dot", {t, type, act, Layout::Rows, rows, cols, unit, 1, cache}, false);
-            add("axpy", {t, type, act, Layout::Columns, cols == 576 ? 576 : rows, cols == 576 ? rows / 2 : cols, 1, 1, cache}, false);
+            add("axpy",
+                {t, type, act, Layout::Columns, cols == 576 ? 576 : rows, cols == 576 ? rows / 2 : cols, 1, 1, cache},
+                false);
             if (rows != 768) {
               add("gemm", {t, type, act, Layout::Rows, rows, cols, unit, 128, true}, true);
-              add("gemm_columns", {t, type, act, Layout::Columns, cols == 576 ? 576 : rows, cols == 576 ? rows / 2 : cols, 1, 128, true}, true);
+              add("gemm_columns",
+                  {t, type, act, Layout::Columns, cols == 576 ? 576 : rows, cols == 576 ? rows / 2 : cols, 1, 128,
+                   true},
+                  true);
             }
           }
   }

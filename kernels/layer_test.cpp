@@ -71,7 +71,8 @@ TEST_P(Layer, Rope) {
       table().rope(out.data(), dim, interleaved, cos_sin.data());
       for (int i = 0; i < dim / 2; ++i) {
         const size_t a = size_t(interleaved ? 2 * i : i), b = size_t(interleaved ? 2 * i + 1 : i + dim / 2);
-        const double cos = cos_sin[size_t(2 * i)], sin = cos_sin[size_t(2 * i + 1)], size = std::fabs(head[a]) + std::fabs(head[b]);
+        const double cos = cos_sin[size_t(2 * i)], sin = cos_sin[size_t(2 * i + 1)],
+                     size = std::fabs(head[a]) + std::fabs(head[b]);
         ASSERT_NEAR(out[a], head[a] * cos - head[b] * sin, 4 * kEps * size) << dim << " " << i;
         ASSERT_NEAR(out[b], head[a] * sin + head[b] * cos, 4 * kEps * size) << dim << " " << i;
       }
@@ -85,7 +86,8 @@ TEST_P(Layer, StoreKv) {
   std::vector<uint16_t> halves(x.size());
   for (const KvType type : {KvType::F16, KvType::BF16}) {
     table().store_kv(x.data(), int(x.size()), type, halves.data());
-    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(halves[i], type == KvType::F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i])) << x[i];
+    for (size_t i = 0; i < x.size(); ++i)
+      ASSERT_EQ(halves[i], type == KvType::F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i])) << x[i];
   }
   std::vector<float> copy(x.size());
   table().store_kv(x.data(), int(x.size()), KvType::F32, copy.data());
@@ -96,7 +98,8 @@ struct Heads {
   int group, dim, first, keys;
 };
 
-std::vector<float> attend(const KernelTable& table, const Heads& c, KvType type, const float* q, const void* k, const void* v, int group) {
+std::vector<float> attend(const KernelTable& table, const Heads& c, KvType type, const float* q, const void* k,
+                          const void* v, int group) {
   std::vector<float> out(size_t(group * c.dim));
   AlignedBuffer scratch(size_t(group * (c.keys - c.first)) * sizeof(float) + 64);
   table.attention({q, k, v, type, group, c.dim, c.first, c.keys, 0.125f, out.data(), scratch.as<float>().data()});
@@ -104,15 +107,24 @@ std::vector<float> attend(const KernelTable& table, const Heads& c, KvType type,
 }
 
 TEST_P(Layer, Attention) {
-  for (const Heads& c : {Heads{3, 64, 0, 1}, {3, 64, 0, 37}, {1, 64, 5, 130}, {8, 128, 0, 19}, {7, 80, 3, 21}, {2, 10, 0, 6}, {4, 32, 99, 100}})
+  for (const Heads& c : {Heads{3, 64, 0, 1},
+                         {3, 64, 0, 37},
+                         {1, 64, 5, 130},
+                         {8, 128, 0, 19},
+                         {7, 80, 3, 21},
+                         {2, 10, 0, 6},
+                         {4, 32, 99, 100}})
     for (const KvType type : {KvType::F32, KvType::F16, KvType::BF16}) {
       const int held = c.keys * c.dim;
-      const std::vector<float> q = random_vector(c.group * c.dim, 7, 3.f), k = random_vector(held, 8), v = random_vector(held, 9);
+      const std::vector<float> q = random_vector(c.group * c.dim, 7, 3.f), k = random_vector(held, 8),
+                               v = random_vector(held, 9);
       std::vector<uint8_t> kb(size_t(held) * (type == KvType::F32 ? 4 : 2)), vb(kb.size());
       scalar().store_kv(k.data(), held, type, kb.data());
       scalar().store_kv(v.data(), held, type, vb.data());
       const auto value = [&](const std::vector<float>& x, int i) {
-        return type == KvType::F32 ? double(x[size_t(i)]) : type == KvType::F16 ? double(f16_to_f32(f32_to_f16(x[size_t(i)]))) : double(bf16_to_f32(f32_to_bf16(x[size_t(i)])));
+        return type == KvType::F32   ? double(x[size_t(i)])
+               : type == KvType::F16 ? double(f16_to_f32(f32_to_f16(x[size_t(i)])))
+                                     : double(bf16_to_f32(f32_to_bf16(x[size_t(i)])));
       };
       const std::vector<float> out = attend(table(), c, type, q.data(), kb.data(), vb.data(), c.group);
       for (int g = 0; g < c.group; ++g) {
@@ -126,7 +138,8 @@ TEST_P(Layer, Attention) {
           }
           score.push_back(dot * 0.125);
           top = std::max(top, score.back());
-          error = std::max(error, (c.dim + 4) * kEps * size * 0.125);  // absolute error of a score = relative one of its weight
+          error = std::max(
+              error, (c.dim + 4) * kEps * size * 0.125);  // absolute error of a score = relative one of its weight
         }
         for (double& s : score) total += s = std::exp(s - top);
         for (int i = 0; i < c.dim; ++i) {
@@ -135,7 +148,8 @@ TEST_P(Layer, Attention) {
             want += score[size_t(t - c.first)] / total * value(v, t * c.dim + i);
             size += score[size_t(t - c.first)] / total * std::fabs(value(v, t * c.dim + i));
           }
-          ASSERT_NEAR(out[size_t(g * c.dim + i)], want, (2 * error + 2 * kExp + 2 * c.keys * kEps) * size) << g << " " << i;
+          ASSERT_NEAR(out[size_t(g * c.dim + i)], want, (2 * error + 2 * kExp + 2 * c.keys * kEps) * size)
+              << g << " " << i;
         }
         const std::vector<float> alone = attend(table(), c, type, q.data() + g * c.dim, kb.data(), vb.data(), 1);
         ASSERT_EQ(std::memcmp(alone.data(), out.data() + g * c.dim, alone.size() * 4), 0) << "head " << g << " alone";

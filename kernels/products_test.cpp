@@ -18,8 +18,9 @@ struct Case {
 };
 
 std::string name_of(const Case& c) {
-  return std::string(traits(c.type).name) + " x " + act_name(c.act) + (c.layout == Layout::Rows ? " rows " : " columns ") + std::to_string(c.rows) +
-         "x" + std::to_string(c.cols) + " unit " + std::to_string(c.unit);
+  return std::string(traits(c.type).name) + " x " + act_name(c.act) +
+         (c.layout == Layout::Rows ? " rows " : " columns ") + std::to_string(c.rows) + "x" + std::to_string(c.cols) +
+         " unit " + std::to_string(c.unit);
 }
 
 std::vector<Case> cases(const KernelTable& table, Layout layout) {
@@ -75,7 +76,8 @@ struct Expected {
 
 // sum |term| of a block type is bounded by sum (|w| + 2|min|) |x|; |min| and 8|scale| are at most the block's largest |w| ... so
 // (|w| + 2 max|w| of the block) |x| bounds the terms of every form the kernels use.
-Expected expected(const Case& c, const TestMatrix& m, const std::vector<float>& x, int n, const std::vector<bool>& columns = {}) {
+Expected expected(const Case& c, const TestMatrix& m, const std::vector<float>& x, int n,
+                  const std::vector<bool>& columns = {}) {
   Expected e{std::vector<double>(size_t(n * c.rows)), std::vector<double>(size_t(n * c.rows))};
   const size_t cols = size_t(c.cols);
   const bool integer = c.act != ActType::F32;
@@ -102,11 +104,13 @@ Expected expected(const Case& c, const TestMatrix& m, const std::vector<float>& 
 
 void expect_near(const Expected& e, const std::vector<float>& y, const std::string& what) {
   for (size_t i = 0; i < y.size(); ++i)
-    ASSERT_LE(std::fabs(double(y[i]) - e.value[i]), e.tolerance[i]) << what << " output " << i << ": " << y[i] << " for " << e.value[i];
+    ASSERT_LE(std::fabs(double(y[i]) - e.value[i]), e.tolerance[i])
+        << what << " output " << i << ": " << y[i] << " for " << e.value[i];
 }
 
 void expect_near(const Expected& e, const std::vector<float>& a, const std::vector<float>& b, const std::string& what) {
-  for (size_t i = 0; i < a.size(); ++i) ASSERT_LE(std::fabs(double(a[i]) - double(b[i])), 2 * e.tolerance[i]) << what << " output " << i;
+  for (size_t i = 0; i < a.size(); ++i)
+    ASSERT_LE(std::fabs(double(a[i]) - double(b[i])), 2 * e.tolerance[i]) << what << " output " << i;
 }
 
 class Products : public IsaTest {};
@@ -120,7 +124,8 @@ std::vector<float> run_units(UnitsFn f, const Matrix& w, const Acts& x, IndexLis
 }
 
 // One row of x alone, the list in pieces, a random list, a packed copy: the same bits, and nothing written beside them.
-void check_unit_bits(UnitsFn f, const Case& c, const TestMatrix& m, const Acts& x, const std::vector<float>& whole, uint32_t seed) {
+void check_unit_bits(UnitsFn f, const Case& c, const TestMatrix& m, const Acts& x, const std::vector<float>& whole,
+                     uint32_t seed) {
   const int units = c.rows / c.unit;
   for (int t = 0; t < x.n; ++t) {
     Acts one = x;
@@ -139,7 +144,8 @@ void check_unit_bits(UnitsFn f, const Case& c, const TestMatrix& m, const Acts& 
     std::vector<float> only(whole.size(), -77.f);
     for (int t = 0; t < x.n; ++t)
       for (const int32_t u : picked)
-        for (int k = 0; k < c.unit; ++k) only[size_t(t * c.rows + u * c.unit + k)] = whole[size_t(t * c.rows + u * c.unit + k)];
+        for (int k = 0; k < c.unit; ++k)
+          only[size_t(t * c.rows + u * c.unit + k)] = whole[size_t(t * c.rows + u * c.unit + k)];
     ASSERT_TRUE(same_bits(run_units(f, m.w, x, list), only)) << name_of(c) << " list";
     AlignedBuffer memory;
     PackedTables tables;
@@ -194,7 +200,8 @@ TEST_P(Products, AxpyColumns) {
       ASSERT_TRUE(keep < 1.0 || same_bits(y, full)) << name_of(c) << " explicit full list";
       AlignedBuffer memory;
       PackedTables tables;
-      ASSERT_TRUE(same_bits(run_axpy(table(), pop::pack(m.w, list, memory, tables), acts.acts, 1, list), y)) << name_of(c) << " packed";
+      ASSERT_TRUE(same_bits(run_axpy(table(), pop::pack(m.w, list, memory, tables), acts.acts, 1, list), y))
+          << name_of(c) << " packed";
       std::vector<float> cut(y.size(), -77.f);
       for (int row = 0; row < c.rows; row += 64)
         table().axpy_columns(m.w, acts.acts, 1, list, 0, list.count, row, std::min(c.rows, row + 64), cut.data());
@@ -203,7 +210,8 @@ TEST_P(Products, AxpyColumns) {
       const int first = list.count / 3, last = list.count - list.count / 4;
       std::vector<float> part(y.size());
       table().axpy_columns(m.w, acts.acts, 1, list, first, last, 0, c.rows, part.data());
-      ASSERT_TRUE(same_bits(part, run_axpy(table(), m.w, acts.acts, 1, {picked.data() + first, last - first}))) << name_of(c) << " part";
+      ASSERT_TRUE(same_bits(part, run_axpy(table(), m.w, acts.acts, 1, {picked.data() + first, last - first})))
+          << name_of(c) << " part";
     }
   }
 }
@@ -227,7 +235,8 @@ TEST_P(Products, GemmColumns) {
       Acts one = acts.acts;
       one.n = 1;
       one.data = acts.acts.row(t);
-      ASSERT_EQ(std::memcmp(run(table(), one).data(), y.data() + t * c.rows, size_t(c.rows) * 4), 0) << name_of(c) << " row of x " << t;
+      ASSERT_EQ(std::memcmp(run(table(), one).data(), y.data() + t * c.rows, size_t(c.rows) * 4), 0)
+          << name_of(c) << " row of x " << t;
     }
     std::vector<float> cut(y.size(), -77.f);
     for (int row = 0; row < c.rows; row += 64)
@@ -261,7 +270,8 @@ TEST_P(Products, MaskedColumnsCountAsZero) {
       table().mask_acts(c.act, c.layout, c.cols, {keep.data(), int(keep.size())}, acts.memory.data());
       std::vector<bool> columns(size_t(c.cols), false);
       for (const int32_t k : keep) columns[size_t(k)] = true;
-      expect_near(expected(c, m, x, 1, columns), run_units(table().dot_units, m.w, acts.acts, {nullptr, c.rows}), name_of(c));
+      expect_near(expected(c, m, x, 1, columns), run_units(table().dot_units, m.w, acts.acts, {nullptr, c.rows}),
+                  name_of(c));
     }
 }
 
@@ -284,7 +294,8 @@ TEST_P(Products, NonFiniteInputsAreNotHidden) {
             table().axpy_columns(m.w, acts.acts, 0, {nullptr, 96}, 0, 96, 0, 64, y.data());
             table().gemm_columns(m.w, acts.acts, 0, 64, z.data(), 64);
           }
-          for (size_t i = 0; i < 64; ++i) ASSERT_FALSE(std::isfinite(y[i]) || std::isfinite(z[i])) << traits(type).name << " " << act_name(act);
+          for (size_t i = 0; i < 64; ++i)
+            ASSERT_FALSE(std::isfinite(y[i]) || std::isfinite(z[i])) << traits(type).name << " " << act_name(act);
         }
 }
 

@@ -25,7 +25,8 @@ struct Isa {
   void (*fill)(KernelTable&);
 };
 
-constexpr Isa kIsas[] = {  // slowest first
+constexpr Isa kIsas[] = {
+    // slowest first
     {"scalar", always, fill_scalar_table},
 #if defined(__x86_64__)
     {"avx2", has_avx2, fill_avx2_table},
@@ -74,7 +75,8 @@ const KernelTable& select_kernels(std::string_view name) {
   for (size_t i = kCount; i-- > 0;) {
     const bool available = tables[i].name != nullptr;
     if (best ? available : name == kIsas[i].name) {
-      if (!available) fail("instruction set '{}' is built in, but this machine ({}) does not have it", name, cpu_model_name());
+      if (!available)
+        fail("instruction set '{}' is built in, but this machine ({}) does not have it", name, cpu_model_name());
       return tables[i];
     }
   }

@@ -100,12 +100,14 @@ struct TestActs {
 };
 
 // x : [n, cols]
-inline TestActs pack(const KernelTable& table, ActType type, Layout layout, const std::vector<float>& x, int n, int cols) {
+inline TestActs pack(const KernelTable& table, ActType type, Layout layout, const std::vector<float>& x, int n,
+                     int cols) {
   TestActs a;
   a.acts = {.type = type, .layout = layout, .n = n, .cols = cols, .stride = table.acts_bytes(type, layout, cols)};
   a.memory = AlignedBuffer(a.acts.stride * size_t(n) + 64);
   for (int r = 0; r < n; ++r)
-    table.pack_acts(type, layout, x.data() + size_t(r) * size_t(cols), cols, a.memory.data() + size_t(r) * a.acts.stride);
+    table.pack_acts(type, layout, x.data() + size_t(r) * size_t(cols), cols,
+                    a.memory.data() + size_t(r) * a.acts.stride);
   a.acts.data = a.memory.data();
   return a;
 }

@@ -106,7 +106,8 @@ void write_columns_row(const Matrix& w, int row, const uint8_t* file_row, uint8_
   const size_t column = column_bytes(w);
   if (is_plain(w.type)) {
     const size_t size = plain_bytes(w.type);
-    for (int c = 0; c < w.cols; ++c) std::memcpy(out + size_t(c) * column + size_t(row) * size, file_row + size_t(c) * size, size);
+    for (int c = 0; c < w.cols; ++c)
+      std::memcpy(out + size_t(c) * column + size_t(row) * size, file_row + size_t(c) * size, size);
     return;
   }
   const size_t header = header_bytes(w), whole = header + kBlockElems * column;
@@ -139,7 +140,8 @@ void read_rows_block_row(DType type, int cols, const uint8_t* in, float* out) {
 
 void read_columns_row(const Matrix& w, int row, float* out) {
   if (is_plain(w.type)) {
-    for (int c = 0; c < w.cols; ++c) out[c] = plain_value(w.type, w.data + column_offset(w, c) + size_t(row) * plain_bytes(w.type));
+    for (int c = 0; c < w.cols; ++c)
+      out[c] = plain_value(w.type, w.data + column_offset(w, c) + size_t(row) * plain_bytes(w.type));
     return;
   }
   const CodePlace at = column_code_place(w.type, row);
@@ -206,7 +208,9 @@ size_t column_bytes(const Matrix& w) {
 
 size_t header_bytes(const Matrix& w) { return is_plain(w.type) ? 0 : padded_rows(w) * (has_mins(w.type) ? 4 : 2); }
 
-size_t unit_offset(const Matrix& w, int unit) { return w.offset != nullptr ? w.offset[unit] : size_t(unit) * unit_bytes(w); }
+size_t unit_offset(const Matrix& w, int unit) {
+  return w.offset != nullptr ? w.offset[unit] : size_t(unit) * unit_bytes(w);
+}
 
 size_t header_offset(const Matrix& w, int block) {
   if (w.header_offset != nullptr) return w.header_offset[block];

@@ -40,12 +40,12 @@ BlockPlace block_place(int block, int blocks);
 // Can `type` lie in Columns? (Rows: every type.) Types that cannot stay in Rows; methods that skip columns then read all of them.
 bool has_columns_layout(DType type);
 
-int column_block(DType type);             // columns that share scales: 32 for block types, 1 for F32, F16, BF16
-size_t matrix_bytes(const Matrix& w);     // of a regular matrix with w's type, layout, rows, cols, unit
-size_t unit_bytes(const Matrix& w);       // Rows: bytes of one unit
-size_t column_bytes(const Matrix& w);     // Columns: bytes of one column, without the header
-size_t header_bytes(const Matrix& w);     // Columns: bytes of one block's header, 0 for plain types
-size_t unit_offset(const Matrix& w, int unit);      // bytes from w.data, packed or not
+int column_block(DType type);                   // columns that share scales: 32 for block types, 1 for F32, F16, BF16
+size_t matrix_bytes(const Matrix& w);           // of a regular matrix with w's type, layout, rows, cols, unit
+size_t unit_bytes(const Matrix& w);             // Rows: bytes of one unit
+size_t column_bytes(const Matrix& w);           // Columns: bytes of one column, without the header
+size_t header_bytes(const Matrix& w);           // Columns: bytes of one block's header, 0 for plain types
+size_t unit_offset(const Matrix& w, int unit);  // bytes from w.data, packed or not
 size_t column_offset(const Matrix& w, int column);
 size_t header_offset(const Matrix& w, int block);
 

@@ -18,7 +18,8 @@ struct Case {
 };
 
 std::string name_of(const Case& c) {
-  return fmt::format("{} {} {}x{} unit {}", traits(c.type).name, c.layout == Layout::Rows ? "rows" : "columns", c.rows, c.cols, c.unit);
+  return fmt::format("{} {} {}x{} unit {}", traits(c.type).name, c.layout == Layout::Rows ? "rows" : "columns", c.rows,
+                     c.cols, c.unit);
 }
 
 std::vector<Case> cases() {
@@ -88,7 +89,8 @@ TEST(Layout, ValuesAreTheFiles) {
 // The order the kernels rely on, spelled out once by hand: 10 blocks are a chunk of 8 and one of 2.
 TEST(Layout, RowOrderByHand) {
   std::vector<float> x(320);
-  for (size_t i = 0; i < x.size(); ++i) x[i] = float(int(i / 32 * 16 + i % 32 % 4) - 60);  // block and place show in the code
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = float(int(i / 32 * 16 + i % 32 % 4) - 60);  // block and place show in the code
   x[0] = 127;
   for (size_t b = 0; b < 10; ++b) x[b * 32 + 31] = -127;  // scale 1 for every block
   std::vector<uint8_t> file(row_bytes(DType::Q8_0, 320));
@@ -97,19 +99,20 @@ TEST(Layout, RowOrderByHand) {
   std::vector<uint8_t> out(matrix_bytes(w));
   write_row(w, 0, file.data(), out.data());
   ASSERT_EQ(out.size(), 320u + 20u);
-  EXPECT_EQ(int8_t(out[0]), 127);                      // block 0, element 0
-  EXPECT_EQ(int8_t(out[1]), -59);                      // block 0, element 1
-  EXPECT_EQ(int8_t(out[4]), -44);                      // block 1, element 0
-  EXPECT_EQ(int8_t(out[31]), 7 * 16 + 3 - 60);         // block 7, element 3
-  EXPECT_EQ(int8_t(out[32]), -60);                     // block 0, element 4
-  EXPECT_EQ(int8_t(out[7 * 32 + 4 * 5 + 3]), -127);    // block 5, element 31
-  EXPECT_EQ(int8_t(out[256 + 4]), 9 * 16 - 60);        // block 9, element 0
+  EXPECT_EQ(int8_t(out[0]), 127);                        // block 0, element 0
+  EXPECT_EQ(int8_t(out[1]), -59);                        // block 0, element 1
+  EXPECT_EQ(int8_t(out[4]), -44);                        // block 1, element 0
+  EXPECT_EQ(int8_t(out[31]), 7 * 16 + 3 - 60);           // block 7, element 3
+  EXPECT_EQ(int8_t(out[32]), -60);                       // block 0, element 4
+  EXPECT_EQ(int8_t(out[7 * 32 + 4 * 5 + 3]), -127);      // block 5, element 31
+  EXPECT_EQ(int8_t(out[256 + 4]), 9 * 16 - 60);          // block 9, element 0
   EXPECT_EQ(int8_t(out[256 + 8 + 1]), 8 * 16 + 1 - 60);  // block 8, element 5
-  EXPECT_EQ(out[320] | out[321] << 8, 0x3c00);         // scale 1 as a half
+  EXPECT_EQ(out[320] | out[321] << 8, 0x3c00);           // scale 1 as a half
 }
 
 TEST(Layout, ChunksAreBinaryDigits) {
-  const int expected[15][2] = {{0, 8}, {0, 8}, {0, 8}, {0, 8}, {0, 8}, {0, 8}, {0, 8}, {0, 8}, {8, 4}, {8, 4}, {8, 4}, {8, 4}, {12, 2}, {12, 2}, {14, 1}};
+  const int expected[15][2] = {{0, 8}, {0, 8}, {0, 8}, {0, 8}, {0, 8},  {0, 8},  {0, 8}, {0, 8},
+                               {8, 4}, {8, 4}, {8, 4}, {8, 4}, {12, 2}, {12, 2}, {14, 1}};
   for (int b = 0; b < 15; ++b) {
     EXPECT_EQ(block_place(b, 15).first, expected[b][0]) << b;
     EXPECT_EQ(block_place(b, 15).n, expected[b][1]) << b;
@@ -132,13 +135,17 @@ TEST(Layout, PackCopiesWhatIsListed) {
     int last_block = -1;
     for (const int32_t u : keep) {
       const size_t bytes = c.layout == Layout::Rows ? unit_bytes(m.w) : column_bytes(m.w);
-      const auto at = [&](const Matrix& w) { return w.data + (c.layout == Layout::Rows ? unit_offset(w, u) : column_offset(w, u)); };
+      const auto at = [&](const Matrix& w) {
+        return w.data + (c.layout == Layout::Rows ? unit_offset(w, u) : column_offset(w, u));
+      };
       ASSERT_EQ(std::memcmp(at(packed), at(m.w), bytes), 0) << name_of(c) << " index " << u;
       held += bytes;
       if (c.layout == Layout::Rows || header_bytes(m.w) == 0 || u / 32 == last_block) continue;
       last_block = u / 32;
       held += header_bytes(m.w);
-      ASSERT_EQ(std::memcmp(packed.data + header_offset(packed, last_block), m.w.data + header_offset(m.w, last_block), header_bytes(m.w)), 0);
+      ASSERT_EQ(std::memcmp(packed.data + header_offset(packed, last_block), m.w.data + header_offset(m.w, last_block),
+                            header_bytes(m.w)),
+                0);
     }
     EXPECT_EQ(packed.packed_bytes, held);
     EXPECT_EQ(bytes_read(packed, list), (held + 63) / 64 * 64) << name_of(c);  // contiguous: no line is half used

@@ -31,8 +31,8 @@ struct MutableActs {
 
 MutableActs mutable_acts(ActType type, int cols, uint8_t* row) {
   const ActsView v = acts_view(type, cols, row);
-  return {const_cast<int8_t*>(v.low), const_cast<int8_t*>(v.high), const_cast<float*>(v.scale), const_cast<int32_t*>(v.sum),
-          const_cast<float*>(v.scaled_sum)};
+  return {const_cast<int8_t*>(v.low), const_cast<int8_t*>(v.high), const_cast<float*>(v.scale),
+          const_cast<int32_t*>(v.sum), const_cast<float*>(v.scaled_sum)};
 }
 
 void pack_block(const float* x, CodeOrder order, int block, const MutableActs& out) {

@@ -99,7 +99,8 @@ bool all_finite(const float* x, int n) {
 
 void add_squares(const float* x, int n, size_t ldx, int width, double* sums) {
   for (int t = 0; t < n; ++t)
-    for (int i = 0; i < width; ++i) sums[i] += double(x[size_t(t) * ldx + size_t(i)]) * double(x[size_t(t) * ldx + size_t(i)]);
+    for (int i = 0; i < width; ++i)
+      sums[i] += double(x[size_t(t) * ldx + size_t(i)]) * double(x[size_t(t) * ldx + size_t(i)]);
 }
 
 void abs_scores(const Matrix& w, const float* x, Norm norm, IndexList list, int begin, int end, float* out) {

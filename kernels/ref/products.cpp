@@ -111,7 +111,8 @@ void axpy_block(const Matrix& w, const Acts& x, int r, IndexList list, int i, in
   for (int row = row0; row < row1; ++row) {
     const float scale = half_at(header, row), min = w.type == DType::Q4_1 ? half_at(header, padded + row) : 0.f;
     if (!integer) {
-      for (int k = 0; k < n; ++k) y[row] += xf[list[i + k]] * block_value(w.type, column_code(w.type, columns[k], row), scale, min);
+      for (int k = 0; k < n; ++k)
+        y[row] += xf[list[i + k]] * block_value(w.type, column_code(w.type, columns[k], row), scale, min);
       continue;
     }
     int total = w.type == DType::Q4_0 ? -8 * sum : 0;
@@ -142,7 +143,8 @@ void unpack_row(DType type, const uint8_t* row, int cols, int first, int count, 
       for (int lane = 0; lane < n; ++lane) {
         const int b = begin + lane;
         const float scale = half_at(scales, b), min = type == DType::Q4_1 ? half_at(scales, blocks + b) : 0.f;
-        for (int j = 0; j < 4; ++j) out[b * kBlockElems - first + 4 * s + j] = block_value(type, codes[4 * lane + j], scale, min);
+        for (int j = 0; j < 4; ++j)
+          out[b * kBlockElems - first + 4 * s + j] = block_value(type, codes[4 * lane + j], scale, min);
       }
     }
     begin += n;
@@ -167,7 +169,8 @@ void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int en
   }
 }
 
-void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1, float* y) {
+void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1,
+                  float* y) {
   std::fill(y + row0, y + row1, 0.f);
   if (!is_plain(w.type)) {
     for (int i = begin; i < end;) {

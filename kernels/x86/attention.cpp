@@ -8,11 +8,13 @@ namespace {
 
 // Query heads whose sums stand in registers while K and V are widened once for all of them.
 constexpr int kHeads = kLanes == 16 ? 4 : 2;
-constexpr int kKeys = 4;    // keys at a time
-constexpr int kWidth = 4;   // vectors of the output at a time
+constexpr int kKeys = 4;   // keys at a time
+constexpr int kWidth = 4;  // vectors of the output at a time
 
 template <KvType K>
-constexpr DType kPlain = K == KvType::F32 ? DType::F32 : K == KvType::F16 ? DType::F16 : DType::BF16;
+constexpr DType kPlain = K == KvType::F32   ? DType::F32
+                         : K == KvType::F16 ? DType::F16
+                                            : DType::BF16;
 
 template <KvType K>
 POP_INLINE const uint8_t* position(const void* kv, int t, int dim) {
@@ -35,7 +37,8 @@ void head_scores(const AttentionArgs& a, const float* q, float* score) {
       for (int j = 0; j < kKeys; ++j) {
         const uint8_t* p = key[j] + size_t(i) * kPlainBytes<T>;
         const VF k = n >= kLanes ? load_plain<T>(p) : load_plain_first<T>(p, n);
-        for (int h = 0; h < H; ++h) s[h][j] = fma(n >= kLanes ? load(q + h * dim + i) : load_first(q + h * dim + i, n), k, s[h][j]);
+        for (int h = 0; h < H; ++h)
+          s[h][j] = fma(n >= kLanes ? load(q + h * dim + i) : load_first(q + h * dim + i, n), k, s[h][j]);
       }
     }
     for (int h = 0; h < H; ++h) {
@@ -69,7 +72,8 @@ float to_weights(float* score, int count) {
 
 // Outputs i .. i + W vectors of H heads; `whole`: all vectors are full.
 template <KvType K, int H, int W>
-POP_INLINE void mix_values(const AttentionArgs& a, const float* weight, const float* inverse, int i, int last, float* out) {
+POP_INLINE void mix_values(const AttentionArgs& a, const float* weight, const float* inverse, int i, int last,
+                           float* out) {
   constexpr DType T = kPlain<K>;
   const int count = a.keys - a.first, dim = a.head_dim;
   VF s[H][W];

@@ -25,7 +25,8 @@ struct Shape {
 template <DType T>
 Shape shape_of(const Matrix& w) {
   const int padded = (w.rows + 63) / 64 * 64;
-  const size_t column = kFourBit<T> ? size_t(padded) / 2 : size_t(padded), header = size_t(padded) * (T == DType::Q4_1 ? 4 : 2);
+  const size_t column = kFourBit<T> ? size_t(padded) / 2 : size_t(padded),
+               header = size_t(padded) * (T == DType::Q4_1 ? 4 : 2);
   return {w, column, header, header + 32 * column, padded};
 }
 
@@ -34,12 +35,14 @@ int next_part(const Shape& s, IndexList list, int i, int end, Part& part) {
   part.count = 0;
   if (i >= end) return i;
   part.block = at(list, i) / 32;
-  const size_t first = s.w.header_offset != nullptr ? s.w.header_offset[part.block] : size_t(part.block) * s.block_bytes;
+  const size_t first =
+      s.w.header_offset != nullptr ? s.w.header_offset[part.block] : size_t(part.block) * s.block_bytes;
   part.header = s.w.data + first;
   const uint8_t* columns = part.header + s.header_bytes;
   for (; i < end && at(list, i) / 32 == part.block; ++i) {
     const int c = at(list, i);
-    part.column[part.count++] = s.w.offset != nullptr ? s.w.data + s.w.offset[c] : columns + size_t(c % 32) * s.column_bytes;
+    part.column[part.count++] =
+        s.w.offset != nullptr ? s.w.data + s.w.offset[c] : columns + size_t(c % 32) * s.column_bytes;
   }
   part.column[part.count] = part.column[part.count - 1];
   return i;
@@ -109,7 +112,9 @@ POP_INLINE VI sixteenth(VI v) { return _mm256_srai_epi32(v, 4); }
 POP_INLINE VI low_words(VI a, VI b) { return _mm256_unpacklo_epi16(a, b); }
 POP_INLINE VI high_words(VI a, VI b) { return _mm256_unpackhi_epi16(a, b); }
 POP_INLINE VI load_nibbles(const uint8_t* p, int) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-POP_INLINE VI load_words(const uint8_t* p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+POP_INLINE VI load_words(const uint8_t* p) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
 POP_INLINE VI first_half(VI low, VI high) { return _mm256_permute2x128_si256(low, high, 0x20); }
 POP_INLINE VI second_half(VI low, VI high) { return _mm256_permute2x128_si256(low, high, 0x31); }
 POP_INLINE VI add_int(VI a, VI b) { return _mm256_add_epi32(a, b); }
@@ -160,7 +165,8 @@ struct Fetch {
     for (size_t i = 0; i < bytes; i += kLineBytes) f.line[f.count++] = p + i;
   }
   POP_INLINE void some(Fetch& f) {
-    for (const int end = f.next + f.step < f.count ? f.next + f.step : f.count; f.next < end; ++f.next) POP_PREFETCH(f.line[f.next]);
+    for (const int end = f.next + f.step < f.count ? f.next + f.step : f.count; f.next < end; ++f.next)
+      POP_PREFETCH(f.line[f.next]);
   }
 };
 
@@ -204,7 +210,8 @@ POP_INLINE void sum_columns(const Part& part, const Codes& x, size_t byte, int r
 
 // Rows [row0, row1), y : [row1 - row0].
 template <DType T>
-void add_part(const Shape& s, const Part& part, const Part& next, const Codes& x, int row0, int row1, Fetch& fetch, float* y) {
+void add_part(const Shape& s, const Part& part, const Part& next, const Codes& x, int row0, int row1, Fetch& fetch,
+              float* y) {
   plan_fetch<T>(s, next, row0, row1, (row1 - row0 + kTileRows - 1) / kTileRows * ((part.count + 1) / 2), fetch);
   for (int row = row0; row < row1; row += kTileRows) {
     const int rows = row1 - row < kTileRows ? 64 : kTileRows;
@@ -253,7 +260,8 @@ POP_INLINE VF column_values(const uint8_t* column, const uint8_t* header, int ro
   __m128i codes;  // kLanes of them
   if constexpr (kFourBit<T>) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(column + row / 64 * 32));
-    const __m256i n = _mm256_and_si256(_mm256_srl_epi16(v, _mm_cvtsi32_si128(row % 64 / 16 * 4)), _mm256_set1_epi16(15));
+    const __m256i n =
+        _mm256_and_si256(_mm256_srl_epi16(v, _mm_cvtsi32_si128(row % 64 / 16 * 4)), _mm256_set1_epi16(15));
     codes = _mm_packus_epi16(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1));
     if (row % 16 != 0) codes = _mm_srli_si128(codes, 8);
     if constexpr (T == DType::Q4_0) codes = _mm_sub_epi8(codes, _mm_set1_epi8(8));
@@ -271,7 +279,8 @@ POP_INLINE VF column_values(const uint8_t* column, const uint8_t* header, int ro
 }
 
 template <DType T>
-void axpy_blocks_float(const Matrix& w, const float* x, IndexList list, int begin, int end, int row0, int row1, float* y) {
+void axpy_blocks_float(const Matrix& w, const float* x, IndexList list, int begin, int end, int row0, int row1,
+                       float* y) {
   const Shape s = shape_of<T>(w);
   for (int row = row0; row < row1; row += kLanes) {
     VF sum = zero();
@@ -294,7 +303,8 @@ const uint8_t* plain_column(const Matrix& w, int c) {
 
 // Rows [row0, row1) of N columns; y is read unless these are the first. Columns are padded to whole vectors, y is not.
 template <DType T, int N>
-POP_INLINE void add_plain(const uint8_t* const* column, const float* x, const uint8_t* const* next, int row0, int row1, bool first, float* y) {
+POP_INLINE void add_plain(const uint8_t* const* column, const float* x, const uint8_t* const* next, int row0, int row1,
+                          bool first, float* y) {
   VF xs[N];
   for (int k = 0; k < N; ++k) xs[k] = set1(x[k]);
   const auto sum = [&](VF v, size_t byte) __attribute__((always_inline)) {
@@ -333,7 +343,8 @@ void axpy_plain(const Matrix& w, const float* x, IndexList list, int begin, int 
 
 }  // namespace
 
-void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1, float* y) {
+void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1,
+                  float* y) {
   const uint8_t* row = x.data + size_t(r) * x.stride;
   const float* floats = reinterpret_cast<const float*>(row);
   switch (w.type) {
@@ -344,7 +355,9 @@ void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int beg
   }
   if (x.type == ActType::I8 || x.type == ActType::I16) {
     const ActsView view = acts_view(x.type, x.cols, row);
-    const auto f = w.type == DType::Q8_0 ? axpy_blocks<DType::Q8_0> : w.type == DType::Q4_0 ? axpy_blocks<DType::Q4_0> : axpy_blocks<DType::Q4_1>;
+    const auto f = w.type == DType::Q8_0   ? axpy_blocks<DType::Q8_0>
+                   : w.type == DType::Q4_0 ? axpy_blocks<DType::Q4_0>
+                                           : axpy_blocks<DType::Q4_1>;
     return f(w, view, list, begin, end, row0, row1, y);
   }
   const auto f = w.type == DType::Q8_0   ? axpy_blocks_float<DType::Q8_0>

@@ -75,8 +75,10 @@ POP_INLINE VI chunk_sum(const uint8_t* codes, const int8_t* low, const int8_t* h
 template <int N>
 POP_INLINE VF repeat_halves(const uint8_t* p) {
   if constexpr (N == 16) return from_half(reinterpret_cast<const uint16_t*>(p));
-  if constexpr (N == 8) return _mm512_cvtph_ps(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-  if constexpr (N == 4) return _mm512_cvtph_ps(_mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  if constexpr (N == 8)
+    return _mm512_cvtph_ps(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  if constexpr (N == 4)
+    return _mm512_cvtph_ps(_mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   if constexpr (N == 2) {
     int two;
     __builtin_memcpy(&two, p, 4);
@@ -103,7 +105,9 @@ POP_INLINE VI only_ints(const int32_t* p) {
 POP_INLINE VI subtract(VI a, VI b, int shift) { return _mm512_sub_epi32(a, _mm512_slli_epi32(b, unsigned(shift))); }
 POP_INLINE VF to_float(VI v) { return _mm512_cvtepi32_ps(v); }
 template <DType T>
-constexpr int kBiasShift = T == DType::Q8_0 ? 7 : T == DType::Q4_0 ? 3 : 0;
+constexpr int kBiasShift = T == DType::Q8_0   ? 7
+                           : T == DType::Q4_0 ? 3
+                                              : 0;
 
 #else
 constexpr int kWidest = 8;
@@ -161,7 +165,8 @@ POP_INLINE VI chunk_sum(const uint8_t* codes, const int8_t* low, const int8_t* h
 template <int N>
 POP_INLINE VF repeat_halves(const uint8_t* p) {
   if constexpr (N == 8) return from_half(reinterpret_cast<const uint16_t*>(p));
-  if constexpr (N == 4) return _mm256_cvtph_ps(_mm_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  if constexpr (N == 4)
+    return _mm256_cvtph_ps(_mm_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   if constexpr (N == 2) {
     int two;
     __builtin_memcpy(&two, p, 4);

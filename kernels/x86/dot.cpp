@@ -142,7 +142,8 @@ POP_INLINE void take_group(const Call& c, int& i, int& k, int end, Group& g) {
     g.output[g.n] = size_t(at(c.list, i)) * size_t(c.w.unit) + size_t(k);
     if constexpr (H == How::Group)
       if (i + c.units_ahead < c.list.count) fetch_row(Call::row(c, i + c.units_ahead, k), c.row_bytes);
-    if constexpr (H == How::Row) g.ahead[g.n].near = i + c.units_ahead < c.list.count ? Call::row(c, i + c.units_ahead, k) : row;
+    if constexpr (H == How::Row)
+      g.ahead[g.n].near = i + c.units_ahead < c.list.count ? Call::row(c, i + c.units_ahead, k) : row;
     if (++k == c.w.unit) k = 0, ++i;
     if constexpr (H == How::Inside) {
       const size_t split = c.row_bytes - kAhead;
@@ -178,10 +179,10 @@ void dot_blocks(const Call& c, int begin, int end, float* y, size_t ldy) {
   const int blocks = c.w.cols / 32, cols = c.x.cols;
   for_rows<H>(
       c, begin, end, y, ldy,
-      [cols](const uint8_t* x) __attribute__((always_inline)) { return acts_view(P == 2 ? ActType::I16 : ActType::I8, cols, x); },
-      [blocks](const uint8_t* row, const ActsView& x, const Prefetch& ahead) __attribute__((always_inline)) {
-        return dot_row<T, P, H>(row, x, blocks, ahead);
-      });
+      [cols](const uint8_t* x)
+          __attribute__((always_inline)) { return acts_view(P == 2 ? ActType::I16 : ActType::I8, cols, x); },
+      [blocks](const uint8_t* row, const ActsView& x, const Prefetch& ahead)
+          __attribute__((always_inline)) { return dot_row<T, P, H>(row, x, blocks, ahead); });
 }
 
 POP_INLINE const float* float_view(const uint8_t* x) { return reinterpret_cast<const float*>(x); }
@@ -189,19 +190,21 @@ POP_INLINE const float* float_view(const uint8_t* x) { return reinterpret_cast<c
 template <DType T, How H>
 void dot_floats(const Call& c, int begin, int end, float* y, size_t ldy) {
   const int cols = c.w.cols;
-  for_rows<H>(c, begin, end, y, ldy, float_view,
-                 [cols](const uint8_t* row, const float* x, const Prefetch& ahead) __attribute__((always_inline)) {
-                   FloatSums s;
-                   add_floats<T, H>(s, row, x, cols, ahead);
-                   return total(s);
-                 });
+  for_rows<H>(
+      c, begin, end, y, ldy,
+      float_view, [cols](const uint8_t* row, const float* x, const Prefetch& ahead) __attribute__((always_inline)) {
+        FloatSums s;
+        add_floats<T, H>(s, row, x, cols, ahead);
+        return total(s);
+      });
 }
 
 void dot_others(const Call& c, int begin, int end, float* y, size_t ldy) {
   const int cols = c.w.cols;
   const DType type = c.w.type;
-  for_rows<How::Group>(c, begin, end, y, ldy, float_view,
-                  [=](const uint8_t* row, const float* x, const Prefetch&) { return dot_unpacked(type, row, x, cols); });
+  for_rows<How::Group>(c, begin, end, y, ldy, float_view, [=](const uint8_t* row, const float* x, const Prefetch&) {
+    return dot_unpacked(type, row, x, cols);
+  });
 }
 
 using Kernel = void (*)(const Call&, int, int, float*, size_t);

@@ -58,28 +58,33 @@ constexpr int kIntegerRows = 8, kFloatRows = 8;  // rows of x whose sums stand i
 
 // Block sums of N rows of x (acts rows `stride` bytes apart) with the 16 rows of the tile.
 template <DType T, int P, int N>
-POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t* high, size_t stride, uint32_t step, VI (*sums)[kVectors]) {
+POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t* high, size_t stride, uint32_t step,
+                           VI (*sums)[kVectors]) {
   VI s[N];
   for (int t = 0; t < N; ++t) s[t] = _mm512_setzero_si512();
   if constexpr (P == 2) {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; ++k, high = next_word(high, step)) {
       const VI w = _mm512_loadu_si512(codes + 64 * k);
-      for (int t = 0; t < N; ++t) s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(high + size_t(t) * stride)));
+      for (int t = 0; t < N; ++t)
+        s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(high + size_t(t) * stride)));
     }
     for (int t = 0; t < N; ++t) s[t] = _mm512_sub_epi32(_mm512_slli_epi32(s[t], 8), s[t]);  // kHighStep = 255
   }
 #pragma GCC unroll 8
   for (int k = 0; k < 8; ++k, low = next_word(low, step)) {
     const VI w = _mm512_loadu_si512(codes + 64 * k);
-    for (int t = 0; t < N; ++t) s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(low + size_t(t) * stride)));
+    for (int t = 0; t < N; ++t)
+      s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(low + size_t(t) * stride)));
   }
   for (int t = 0; t < N; ++t) sums[t][0] = s[t];
 }
 POP_INLINE VI add_constant(VI v, int c) { return _mm512_add_epi32(v, _mm512_set1_epi32(c)); }
 POP_INLINE VF to_float(VI v) { return _mm512_cvtepi32_ps(v); }
 template <DType T>
-constexpr int kCodeBias = T == DType::Q8_0 ? 128 : T == DType::Q4_0 ? 8 : 0;
+constexpr int kCodeBias = T == DType::Q8_0   ? 128
+                          : T == DType::Q4_0 ? 8
+                                             : 0;
 
 #else
 constexpr int kIntegerRows = 2, kFloatRows = 6;
@@ -87,7 +92,8 @@ constexpr int kIntegerRows = 2, kFloatRows = 6;
 template <DType T, int P>
 POP_INLINE VI products(VI sum, VI w, VI size, VI x) {
   if constexpr (kFourBit<T>) return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(size, _mm256_sign_epi8(x, w)), _mm256_set1_epi16(1)));
+  return _mm256_add_epi32(sum,
+                          _mm256_madd_epi16(_mm256_maddubs_epi16(size, _mm256_sign_epi8(x, w)), _mm256_set1_epi16(1)));
 }
 
 // One plane of x: 4-bit codes leave 8 products in 16-bit sums, 8-bit ones are widened at once.
@@ -110,14 +116,16 @@ POP_INLINE void plane_sums(const uint8_t* codes, const int8_t* x, size_t stride,
 }
 
 template <DType T, int P, int N>
-POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t* high, size_t stride, uint32_t step, VI (*sums)[kVectors]) {
+POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t* high, size_t stride, uint32_t step,
+                           VI (*sums)[kVectors]) {
   plane_sums<T, P, N>(codes, low, stride, step, sums);
   if constexpr (P == 2) {
     VI h[N][2];
     plane_sums<T, P, N>(codes, high, stride, step, h);
     for (int t = 0; t < N; ++t)
       for (int i = 0; i < 2; ++i)
-        sums[t][i] = _mm256_add_epi32(sums[t][i], _mm256_sub_epi32(_mm256_slli_epi32(h[t][i], 8), h[t][i]));  // kHighStep = 255
+        sums[t][i] =
+            _mm256_add_epi32(sums[t][i], _mm256_sub_epi32(_mm256_slli_epi32(h[t][i], 8), h[t][i]));  // kHighStep = 255
   }
 }
 POP_INLINE VI add_constant(VI v, int c) { return _mm256_add_epi32(v, _mm256_set1_epi32(c)); }
@@ -142,7 +150,8 @@ void add_integer(const IntegerTile& tile, int first, int count, const Acts& x, i
   for (int b = 0; b < count; ++b) {
     VI s[N][kVectors];
     const size_t at = tile.places.first[b];
-    block_sums<T, P, N>(tile.codes + b * 8 * 64, a.low + at, P == 2 ? a.high + at : nullptr, x.stride, tile.places.step[b], s);
+    block_sums<T, P, N>(tile.codes + b * 8 * 64, a.low + at, P == 2 ? a.high + at : nullptr, x.stride,
+                        tile.places.step[b], s);
     for (int i = 0; i < kVectors; ++i) {
       const VF scale = load(tile.scales + b * kTileRows + i * kLanes);
       for (int t = 0; t < N; ++t) {
@@ -162,7 +171,8 @@ template <DType T, int P>
 void integer_tile(const IntegerTile& tile, int first, int count, const Acts& x, const Outputs& out) {
   const bool fresh = first == 0;
   int r = 0;
-  for (; r + kIntegerRows <= x.n; r += kIntegerRows) add_integer<T, P, kIntegerRows>(tile, first, count, x, r, fresh, out);
+  for (; r + kIntegerRows <= x.n; r += kIntegerRows)
+    add_integer<T, P, kIntegerRows>(tile, first, count, x, r, fresh, out);
   if constexpr (kIntegerRows > 4)
     for (; r + 4 <= x.n; r += 4) add_integer<T, P, 4>(tile, first, count, x, r, fresh, out);
   for (; r < x.n; ++r) add_integer<T, P, 1>(tile, first, count, x, r, fresh, out);
@@ -267,7 +277,8 @@ void unpack_columns_float(const Matrix& w, int row, int first, int count, FloatT
   const size_t column = size_t((w.rows + 63) / 64 * 64) * kPlainBytes<T>;
   for (int k = 0; k < count; ++k)
     for (int i = 0; i < kTileRows; i += kLanes)
-      store(tile.values + k * kTileRows + i, load_plain<T>(w.data + size_t(first + k) * column + size_t(row + i) * kPlainBytes<T>));
+      store(tile.values + k * kTileRows + i,
+            load_plain<T>(w.data + size_t(first + k) * column + size_t(row + i) * kPlainBytes<T>));
 }
 
 // Of block types: exactly dequantize()'s values, from an integer tile.
@@ -321,9 +332,18 @@ void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, 
   auto f = columns_float<DType::F32>;
   if (w.type == DType::F16) f = columns_float<DType::F16>;
   if (w.type == DType::BF16) f = columns_float<DType::BF16>;
-  if (w.type == DType::Q8_0) f = !integer ? columns_float<DType::Q8_0> : one_plane ? columns_integer<DType::Q8_0, 1> : columns_integer<DType::Q8_0, 2>;
-  if (w.type == DType::Q4_0) f = !integer ? columns_float<DType::Q4_0> : one_plane ? columns_integer<DType::Q4_0, 1> : columns_integer<DType::Q4_0, 2>;
-  if (w.type == DType::Q4_1) f = !integer ? columns_float<DType::Q4_1> : one_plane ? columns_integer<DType::Q4_1, 1> : columns_integer<DType::Q4_1, 2>;
+  if (w.type == DType::Q8_0)
+    f = !integer    ? columns_float<DType::Q8_0>
+        : one_plane ? columns_integer<DType::Q8_0, 1>
+                    : columns_integer<DType::Q8_0, 2>;
+  if (w.type == DType::Q4_0)
+    f = !integer    ? columns_float<DType::Q4_0>
+        : one_plane ? columns_integer<DType::Q4_0, 1>
+                    : columns_integer<DType::Q4_0, 2>;
+  if (w.type == DType::Q4_1)
+    f = !integer    ? columns_float<DType::Q4_1>
+        : one_plane ? columns_integer<DType::Q4_1, 1>
+                    : columns_integer<DType::Q4_1, 2>;
   f(w, x, row0, row1, y, ldy);
 }
 

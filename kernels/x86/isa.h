@@ -6,7 +6,8 @@ namespace pop::POP_ISA {
 
 void pack_acts(ActType type, Layout layout, const float* x, int cols, uint8_t* out);
 void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
-void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1, float* y);
+void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1,
+                  float* y);
 void gemm_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
 void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy);
 

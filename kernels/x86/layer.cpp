@@ -24,7 +24,8 @@ POP_INLINE void add_squares_of(const float* x, double* sums) {
 }
 constexpr int kDoubles = 8;
 POP_INLINE double sum_double(VF v) {
-  return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(v)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1))));
+  return _mm512_reduce_add_pd(
+      _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(v)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1))));
 }
 POP_INLINE void store_halves(uint16_t* p, VF v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -49,7 +50,8 @@ POP_INLINE void add_squares_of(const float* x, double* sums) {
 }
 constexpr int kDoubles = 4;
 POP_INLINE double sum_double(VF v) {
-  const __m256d s = _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(v)), _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
+  const __m256d s =
+      _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(v)), _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
   const __m128d t = _mm_add_pd(_mm256_castpd256_pd128(s), _mm256_extractf128_pd(s, 1));
   return _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t)));
 }
@@ -121,7 +123,8 @@ void silu_mul(const float* gate_up, IndexList list, int begin, int end, float* h
       store(h + first, silu_times(gate, up));
       continue;
     }
-    for (int k = 0; k < kLanes; ++k) __builtin_memcpy(pairs + 2 * k, gate_up + 2 * size_t(at(list, i + (k < n ? k : 0))), 8);
+    for (int k = 0; k < kLanes; ++k)
+      __builtin_memcpy(pairs + 2 * k, gate_up + 2 * size_t(at(list, i + (k < n ? k : 0))), 8);
     split_pairs(load(pairs), load(pairs + kLanes), gate, up);
     store(out, silu_times(gate, up));
     for (int k = 0; k < n; ++k) h[at(list, i + k)] = out[k];
@@ -226,7 +229,8 @@ void abs_scores(const Matrix& w, const float* x, Norm norm, IndexList list, int 
       for (int j = n; j < (n + kLanes - 1) / kLanes * kLanes; ++j) values[j] = sums[j] = 0;
       for (int u = 0; u < w.unit; ++u) {
         unpack_row(w.type, rows + size_t(u) * bytes, w.cols, k, n, values);
-        for (int j = 0; j < n; j += kLanes) store(sums + j, u == 0 ? abs(load(values + j)) : add(load(sums + j), abs(load(values + j))));
+        for (int j = 0; j < n; j += kLanes)
+          store(sums + j, u == 0 ? abs(load(values + j)) : add(load(sums + j), abs(load(values + j))));
       }
       for (int j = 0; j < n; j += kLanes) {
         const VF xs = n - j < kLanes ? load_first(x + k + j, n - j) : load(x + k + j);
@@ -240,7 +244,8 @@ void abs_scores(const Matrix& w, const float* x, Norm norm, IndexList list, int 
 
 void channel_scores(const float* h, const float* norm, IndexList list, float* out) {
   int j = 0;
-  for (; list.index == nullptr && j + kLanes <= list.count; j += kLanes) store(out + j, mul(abs(load(h + j)), load(norm + j)));
+  for (; list.index == nullptr && j + kLanes <= list.count; j += kLanes)
+    store(out + j, mul(abs(load(h + j)), load(norm + j)));
 #ifdef __AVX512F__
   for (; j + kLanes <= list.count; j += kLanes) {
     const VI index = _mm512_loadu_si512(list.index + j);

@@ -40,12 +40,16 @@ POP_INLINE VF min(VF a, VF b) { return _mm512_min_ps(a, b); }  // b if either is
 POP_INLINE VF abs(VF a) { return _mm512_abs_ps(a); }
 POP_INLINE VF round(VF a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 POP_INLINE VF power_of_two(VF n) { return _mm512_scalef_ps(_mm512_set1_ps(1.f), n); }  // n whole, in [-126, 127]
-POP_INLINE VF from_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+POP_INLINE VF from_half(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 POP_INLINE VF from_half_first(const uint16_t* p, int n) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(__mmask16((1u << n) - 1), p));
 }
 POP_INLINE VF widen_bf16(__m256i v) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16)); }
-POP_INLINE VF from_bf16(const uint16_t* p) { return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+POP_INLINE VF from_bf16(const uint16_t* p) {
+  return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 POP_INLINE VF from_bf16_first(const uint16_t* p, int n) {
   return widen_bf16(_mm256_maskz_loadu_epi16(__mmask16((1u << n) - 1), p));
 }
@@ -84,7 +88,9 @@ POP_INLINE __m128i first_halves(const uint16_t* p, int n) {
   for (int i = 0; i < n; ++i) held[i] = p[i];
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(held));
 }
-POP_INLINE VF from_half(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+POP_INLINE VF from_half(const uint16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
 POP_INLINE VF from_half_first(const uint16_t* p, int n) { return _mm256_cvtph_ps(first_halves(p, n)); }
 POP_INLINE VF widen_bf16(__m128i v) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16)); }
 POP_INLINE VF from_bf16(const uint16_t* p) { return widen_bf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }

@@ -16,8 +16,9 @@ struct CodePlaces {
 };
 
 struct IntegerTile {
-  alignas(64) uint8_t codes[kTileBlocks * 8 * kTileRows * 4];  // [block][s][row][4 columns]; Q8_0 biased by 128 if kBiased
-  alignas(64) float scales[kTileBlocks * kTileRows];           // [block][row]
+  alignas(
+      64) uint8_t codes[kTileBlocks * 8 * kTileRows * 4];  // [block][s][row][4 columns]; Q8_0 biased by 128 if kBiased
+  alignas(64) float scales[kTileBlocks * kTileRows];       // [block][row]
   alignas(64) float mins[kTileBlocks * kTileRows];
   CodePlaces places;
 };
@@ -160,7 +161,8 @@ void unpack_tile_columns(const Matrix& w, int row, int first, int count, Integer
 }
 
 // Columns first .. first + count of 16 rows in Rows, any type; first is a multiple of 256.
-[[maybe_unused]] void unpack_tile(DType type, const uint8_t* const* rows, int cols, int first, int count, FloatTile& tile) {
+[[maybe_unused]] void unpack_tile(DType type, const uint8_t* const* rows, int cols, int first, int count,
+                                  FloatTile& tile) {
   alignas(64) float values[8][kTileCols];
   for (int half = 0; half < 2; ++half) {
     for (int i = 0; i < 8; ++i) unpack_row(type, rows[8 * half + i], cols, first, count, values[i]);
