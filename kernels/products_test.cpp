@@ -74,8 +74,9 @@ struct Expected {
   std::vector<double> value, tolerance;  // [n, rows]
 };
 
-// sum |term| of a block type is bounded by sum (|w| + 2|min|) |x|; |min| and 8|scale| are at most the block's largest |w| ... so
-// (|w| + 2 max|w| of the block) |x| bounds the terms of every form the kernels use.
+// Terms of a block type are (|w| + |min|) |x| and |min x| at most. Of two codes c < d of a block, min = (d w_c - c w_d) / (d - c);
+// 32 random codes hold some near 0 and near 15, so |min| stays below 2 max|w| of the block, and the terms below
+// (|w| + 4 max|w|) |x|.
 Expected expected(const Case& c, const TestMatrix& m, const std::vector<float>& x, int n,
                   const std::vector<bool>& columns = {}) {
   Expected e{std::vector<double>(size_t(n * c.rows)), std::vector<double>(size_t(n * c.rows))};
