@@ -224,7 +224,7 @@ void check(const BenchArgs& args) {
     if (std::find(names.begin(), names.end(), method) == names.end()) {
       const std::string near = nearest(method, names);
       throw UsageError(fmt::format("--methods: '{}' is not a method{}; see pop methods", printable(method),
-                                   near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+                                   near.empty() ? "" : fmt::format(", the nearest is {}", near)));
     }
 }
 
@@ -297,11 +297,12 @@ void add_measurement(CLI::App& root, Commands& commands, bool decode) {
   auto args = std::make_shared<BenchArgs>();
   args->decode = decode;
   const char* name = decode ? "decode" : "prefill";
-  CLI::App* app = root.add_subcommand(name, decode ? "Speed of writing (tg128)" : "Speed of reading a prompt (pp512)");
+  CLI::App* app = root.add_subcommand(name);
   app->description(
-      decode ? "Speed of writing, method by method, in interleaved rounds; medians, beside the memory's own speed "
-               "measured before and after."
-             : "Speed of reading a prompt, method by method, in interleaved rounds; medians.");
+      decode
+          ? "Speed of writing (tg128). Method by method, in interleaved rounds; medians, beside the memory's own speed "
+            "measured before and after."
+          : "Speed of reading a prompt (pp512). Method by method, in interleaved rounds; medians.");
   app->add_option("--methods", args->methods, "Names from `pop methods`, separated by commas [dense,pop,pop+]")
       ->option_text("LIST")
       ->delimiter(',');
@@ -335,9 +336,9 @@ void add_measurement(CLI::App& root, Commands& commands, bool decode) {
 
 void add_roof(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<RoofArgs>();
-  CLI::App* app = root.add_subcommand("roof", "How fast this machine reads memory");
+  CLI::App* app = root.add_subcommand("roof");
   app->description(
-      "How fast this machine reads memory: the limit of every decode, since a token reads its weights once.");
+      "How fast this machine reads memory. It is the limit of every decode, since a token reads its weights once.");
   app->add_option("--bytes", args->bytes, "Size of what is read [97000000: a token of the default model]")
       ->option_text("N")
       ->check(whole_in(1 << 16, int64_t{1} << 40));
@@ -355,7 +356,7 @@ void add_roof(CLI::App& root, Commands& commands) {
 }  // namespace
 
 void add_bench(CLI::App& root, Commands& commands) {
-  CLI::App* app = root.add_subcommand("bench", "Speed, beside the memory's own speed");
+  CLI::App* app = root.add_subcommand("bench");
   app->description("Speed, beside the memory's own speed.");
   app->footer(
       "Examples:\n"

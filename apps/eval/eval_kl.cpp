@@ -310,9 +310,9 @@ int eval_kl(const KlArgs& args) {
 
 void add_kl(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<KlArgs>();
-  CLI::App* app = root.add_subcommand("kl", "Divergence from the dense model, on a text");
+  CLI::App* app = root.add_subcommand("kl");
   app->description(
-      "How far a pruned model's distribution lies from the dense one's: Kullback-Leibler divergence in nats per token, "
+      "How far a pruned model's distribution lies from the dense one's. Kullback-Leibler divergence in nats per token, "
       "over "
       "consecutive windows of a text, dense and pruned in one process. --base activations=f32 compares a fast "
       "arithmetic with "
@@ -351,7 +351,7 @@ void add_kl(CLI::App& root, Commands& commands) {
 }  // namespace
 
 void add_eval(CLI::App& root, Commands& commands) {
-  CLI::App* app = root.add_subcommand("eval", "How much pruning changes the model");
+  CLI::App* app = root.add_subcommand("eval");
   app->description("How much pruning changes the model.");
   app->footer(
       "Examples:\n"

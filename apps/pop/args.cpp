@@ -61,6 +61,16 @@ std::optional<double> advice(const ModelInfo& info, std::string_view key) {
 
 PruneSettings PruneArgs::resolved(std::optional<uint64_t> seed) const {
   if (settings.ratio && settings.ffn_sparsity) throw UsageError("--ratio and --ffn-sparsity exclude each other");
+  const PruneSettings& s = settings;
+  const std::pair<const char*, bool> given[] = {
+      {"--ratio", s.ratio.has_value()},    {"--ffn-sparsity", s.ffn_sparsity.has_value()},
+      {"--ratio-of", !s.ratio_of.empty()}, {"--gamma", s.gamma.has_value()},
+      {"--metric", !s.metric.empty()},     {"--decode-metric", !s.decode_metric.empty()},
+      {"--norm", !s.norm.empty()},         {"--prefill", !s.prefill.empty()},
+      {"--match", !s.match.empty()},       {"--random-every", !s.random_every.empty()}};
+  for (const auto& [name, present] : given)
+    if (present && s.method == "dense")
+      throw UsageError(fmt::format("{}: nothing is pruned by method dense; choose one, e.g. --prune pop", name));
   PruneSettings out = settings;
   out.pack = !no_pack;
   if (settings.method == "random") out.seed = seed;

@@ -86,11 +86,8 @@ class Chat {
         case Input::Outcome::End:
           if (is_terminal(STDIN_FILENO)) note(args_.output, "");
           return kDone;
-        case Input::Outcome::Interrupted:
-          note(args_.output, "\nCtrl-D leaves");
-          continue;
-        case Input::Outcome::Line:
-          break;
+        case Input::Outcome::Interrupted: note(args_.output, "\nCtrl-D leaves"); continue;
+        case Input::Outcome::Line: break;
       }
       if (line.ends_with('\r')) line.pop_back();
       if (line.find_first_not_of(" \t") == std::string::npos) continue;
@@ -195,7 +192,7 @@ class Chat {
 
 void add_chat(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<ChatArgs>();
-  CLI::App* app = root.add_subcommand("chat", "A conversation");
+  CLI::App* app = root.add_subcommand("chat");
   app->description(
       "A conversation. Inside it: /prune METHOD RATIO, /dense, /stats, /reset, /help; Ctrl-C stops an answer, Ctrl-D "
       "leaves.");

@@ -34,7 +34,10 @@ std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positi
 }
 
 std::string HelpFormatter::make_subcommand(const CLI::App* app) const {
-  return entry(app->get_name(), app->get_description());
+  const std::string& text = app->get_description();
+  std::string sentence = text.substr(0, std::min(text.find(". "), text.find(": ")));
+  if (sentence.ends_with('.')) sentence.pop_back();
+  return entry(app->get_name(), sentence);
 }
 
 std::string wrapped(std::string_view text, size_t indent, size_t columns) {

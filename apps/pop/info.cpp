@@ -25,11 +25,12 @@ struct Saving {
 
 // Measured on three decoded tokens, not computed: whatever the layout and the weight types do is in it.
 std::vector<Saving> savings(Engine& engine) {
-  constexpr double kRatios[] = {0.1, 0.2, 0.3, 0.4, 0.5};
   std::vector<Saving> out;
   auto prompt = engine.prompt("A short text.");
   for (const char* method : {"pop", "pop+"}) {
-    for (const double ratio : kRatios) {
+    for (const double ratio : {0.1, 0.2, 0.3, 0.4, 0.5}) {
+      if (method == std::string_view("pop+") && ratio != 0.2 && ratio != 0.4)
+        continue;  // each costs a pass over all weights
       try {
         const auto session = engine.session({.method = method, .ratio = ratio});
         GenerateOptions options;
@@ -169,7 +170,7 @@ int info(const InfoArgs& args) {
 
 void add_info(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<InfoArgs>();
-  CLI::App* app = root.add_subcommand("info", "What is in a model, and what pruning saves on it");
+  CLI::App* app = root.add_subcommand("info");
   app->description(
       "What is in a model file: architecture, sizes, weight types, tokenizer, memory, where the bytes of one token go, "
       "and what "

@@ -42,6 +42,11 @@ std::string full_name(const CLI::App* app) {
   return app->get_parent() ? full_name(app->get_parent()) + " " + app->get_name() : app->get_name();
 }
 
+// "bench decode: ", and nothing for the program itself, whose name begins every line anyway.
+std::string prefix(const CLI::App* app) {
+  return app->get_parent() ? full_name(app).substr(full_name(app).find(' ') + 1) + ": " : "";
+}
+
 std::string unexpected(const CLI::App& command, const std::string& word) {
   std::vector<std::string> candidates;
   const bool option = word.starts_with("-") && word != "-";
@@ -54,11 +59,12 @@ std::string unexpected(const CLI::App& command, const std::string& word) {
   }
   const std::string near = nearest(word.substr(0, word.find('=')), candidates);
   const bool names_command = !option && !candidates.empty();
-  return fmt::format("{}: unknown {} '{}'{}; see {} --help", full_name(&command),
+  return fmt::format("{}unknown {} '{}'{}; see {} --help", prefix(&command),
                      option          ? "option"
                      : names_command ? "command"
                                      : "argument",
-                     printable(word), near.empty() ? "" : fmt::format("; did you mean {}?", near), full_name(&command));
+                     printable(word), near.empty() ? "" : fmt::format(", the nearest is {}", near),
+                     full_name(&command));
 }
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
@@ -69,7 +75,10 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
     const auto option = std::find_if(words.begin(), words.end(), [](const auto& w) { return w.starts_with("-"); });
     if (!words.empty()) return complain(kUsage, unexpected(*command, option == words.end() ? words[0] : *option));
   }
-  return complain(kUsage, fmt::format("{}: {}", full_name(command), error.what()));
+  std::string message = error.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) && message.starts_with("-"))
+    message = message.substr(0, message.find(':')) + ": expected a value, found none";
+  return complain(kUsage, prefix(command) + message);
 }
 
 int run_command(const Commands& commands) {

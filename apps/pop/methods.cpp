@@ -94,14 +94,14 @@ int help(CLI::App& root, const std::string& topic) {
   }
   const std::string near = nearest(topic, topics);
   throw UsageError(fmt::format("help: expected pruning or a command, found '{}'{}", topic,
-                               near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+                               near.empty() ? "" : fmt::format(", the nearest is {}", near)));
 }
 
 }  // namespace
 
 void add_methods(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<OutputArgs>();
-  CLI::App* app = root.add_subcommand("methods", "The pruning methods there are");
+  CLI::App* app = root.add_subcommand("methods");
   app->description("The pruning methods there are: where each comes from, what it needs, which options it takes.");
   add_output_options(*app, *args);
   app->footer(
@@ -113,7 +113,7 @@ void add_methods(CLI::App& root, Commands& commands) {
 
 void add_help(CLI::App& root, Commands& commands) {
   auto topic = std::make_shared<std::string>();
-  CLI::App* app = root.add_subcommand("help", "A page about pruning, or about a command");
+  CLI::App* app = root.add_subcommand("help");
   app->description("A page about pruning (ratio, gamma, metric on one screen), or about a command.");
   app->add_option("topic", *topic, "pruning, or the name of a command")->option_text("TOPIC");
   app->footer(

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 
-#include "base/error.h"
+#include "apps/pop/dump.h"
 
 namespace pop::app {
 namespace {
@@ -174,17 +172,14 @@ std::string csv_field(std::string_view text) {
 }
 
 void write_csv(const std::string& path, const std::vector<std::vector<std::string>>& rows) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (!file) fail("{}: cannot be written: {}", printable(path, 400), std::strerror(errno));
+  OutputFile file(path);
   for (const auto& row : rows) {
     std::string line;
     for (const auto& cell : row) line += csv_field(cell) + ",";
     if (!line.empty()) line.pop_back();
-    fmt::print(file, "{}\n", line);
+    fmt::print(file.get(), "{}\n", line);
   }
-  const bool broken = std::ferror(file) != 0;
-  if (std::fclose(file) != 0 || broken)
-    fail("{}: could not be written: {}", printable(path, 400), std::strerror(errno));
+  file.close();
 }
 
 }  // namespace pop::app

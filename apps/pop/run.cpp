@@ -88,7 +88,7 @@ int run(const RunArgs& args) {
 
 void add_run(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<RunArgs>();
-  CLI::App* app = root.add_subcommand("run", "Continues a prompt");
+  CLI::App* app = root.add_subcommand("run");
   app->description(
       "Continues a prompt. The continuation goes to standard output as it is made, speed and bytes to standard error.");
   add_prompt_options(*app, args->prompt);

@@ -166,7 +166,7 @@ int score(const ScoreArgs& args) {
 
 void add_score(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<ScoreArgs>();
-  CLI::App* app = root.add_subcommand("score", "Log-probabilities of a text, token by token");
+  CLI::App* app = root.add_subcommand("score");
   app->description(
       "Log-probabilities of a text, token by token: ln p(token | tokens before it), natural logarithm. The last "
       "newline of a "

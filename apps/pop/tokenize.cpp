@@ -100,7 +100,7 @@ int detokenize(const TokenizeArgs& args) {
 
 void add_detokenize(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<TokenizeArgs>();
-  CLI::App* app = root.add_subcommand("detokenize", "Text of token ids");
+  CLI::App* app = root.add_subcommand("detokenize");
   app->description("Text of token ids: exactly the bytes the ids stand for, nothing added.");
   app->add_option("--ids", args->prompt.ids, "Token ids, separated by commas or blanks")->option_text("LIST");
   app->add_option("-f,--file", args->prompt.file, "A file of ids")->option_text("FILE");
@@ -121,7 +121,7 @@ void add_detokenize(CLI::App& root, Commands& commands) {
 
 void add_tokenize(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<TokenizeArgs>();
-  CLI::App* app = root.add_subcommand("tokenize", "Token ids of a text");
+  CLI::App* app = root.add_subcommand("tokenize");
   app->description("Token ids of a text, separated by commas. The last newline of a file belongs to the text.");
   add_prompt_options(*app, args->prompt);
   app->remove_option(app->get_option("--ids"));

@@ -64,7 +64,7 @@ CLI::Validator one_of(std::vector<std::string> words) {
             if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
             const std::string near = nearest(text, words);
             return fmt::format("expected one of {}, found '{}'{}", fmt::join(words, ", "), printable(text),
-                               near.empty() ? "" : fmt::format("; did you mean {}?", near));
+                               near.empty() ? "" : fmt::format(", the nearest is {}", near));
           },
           ""};
 }
@@ -72,7 +72,7 @@ CLI::Validator one_of(std::vector<std::string> words) {
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.size() > 64) return "";
   std::string best;
-  size_t best_cost = std::max<size_t>(2, word.size() / 3) + 1;
+  size_t best_cost = (word.size() <= 5 ? 1 : std::max<size_t>(2, word.size() / 3)) + 1;
   for (const auto& candidate : candidates) {
     size_t cost = edit_distance(word, candidate);
     if (word.size() >= 3 && candidate.starts_with(word)) cost = std::min<size_t>(cost, 1);

@@ -1,0 +1,42 @@
+// Runs the built program as a user does and gives what came back.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace pop::app {
+
+using Json = nlohmann::json;
+
+struct Outcome {
+  int code = -1;  // exit code, or 128 + signal
+  std::string out, err;
+  Json json() const { return Json::parse(out); }  // throws if it is not exactly one JSON value
+};
+
+// POP_PROGRAM with these arguments; standard input is `input`. With `interrupt`, SIGINT follows as soon as something was written
+// to standard output.
+Outcome pop(const std::vector<std::string>& arguments, const std::string& input = "", bool interrupt = false);
+
+// A folder of this test's own, removed at the end.
+class Folder {
+ public:
+  Folder();
+  ~Folder();
+  std::string write(const std::string& name, const std::string& bytes) const;
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+std::string read_bytes(const std::string& path);
+
+// A tiny model whose first 256 tokens are the bytes: a token id is a byte.
+inline const char* const kTiny = "tests/goldens/tiny-q4_1.gguf";
+inline const char* const kDefaultModel = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+
+}  // namespace pop::app

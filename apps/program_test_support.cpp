@@ -1,0 +1,93 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "apps/program_test.h"
+
+extern char** environ;
+
+namespace pop::app {
+namespace {
+
+pid_t start(const std::vector<std::string>& arguments, const Folder& folder) {
+  std::vector<char*> argv = {const_cast<char*>(POP_PROGRAM)};
+  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, folder.path("in").c_str(), O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, folder.path("out").c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_addopen(&files, STDERR_FILENO, folder.path("err").c_str(), O_WRONLY | O_CREAT, 0600);
+  // A test run from a script without job control inherits an ignored SIGINT; a user's shell does not do that.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t interrupt;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  posix_spawnattr_setsigdefault(&attributes, &interrupt);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  pid_t child = -1;
+  const int error = posix_spawn(&child, POP_PROGRAM, &files, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  EXPECT_EQ(error, 0) << "cannot start " << POP_PROGRAM;
+  return child;
+}
+
+}  // namespace
+
+Outcome pop(const std::vector<std::string>& arguments, const std::string& input, bool interrupt) {
+  using namespace std::chrono_literals;
+  Folder folder;
+  folder.write("in", input);
+  const pid_t child = start(arguments, folder);
+  if (child < 0) return {};
+  int status = 0;
+  if (interrupt) {
+    while (waitpid(child, &status, WNOHANG) == 0) {
+      std::error_code missing;
+      if (std::filesystem::file_size(folder.path("out"), missing) > 0 && !missing) {
+        kill(child, SIGINT);
+        waitpid(child, &status, 0);
+        break;
+      }
+      std::this_thread::sleep_for(2ms);
+    }
+  } else {
+    waitpid(child, &status, 0);
+  }
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_bytes(folder.path("out")),
+          read_bytes(folder.path("err"))};
+}
+
+Folder::Folder() {
+  std::string name = (std::filesystem::temp_directory_path() / "pop-program-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
+  folder_ = name;
+}
+
+Folder::~Folder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+std::string Folder::write(const std::string& name, const std::string& bytes) const {
+  std::ofstream(folder_ / name, std::ios::binary) << bytes;
+  return path(name);
+}
+
+std::string read_bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
+}
+
+}  // namespace pop::app
