@@ -327,7 +327,7 @@ TEST(EvalKl, IsTheDivergenceOfTheDumpedLogits) {
   }
   EXPECT_GT(kl, 1e-4);
   EXPECT_NEAR(json["kl"]["mean"], kl, 1e-6 * kl + 1e-9);
-  EXPECT_NEAR(json["ppl_pruned"], std::exp(nll), 1e-4);
+  EXPECT_NEAR(std::log(json["ppl_pruned"].get<double>()), nll, 1e-6);
   const std::string rows = read_bytes(csv);
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 2);
   EXPECT_NE(rows.find("kl_mean"), std::string::npos);
@@ -416,7 +416,7 @@ TEST(Demo, TextStaysWithinEightyColumns) {
   for (const char* part : {"dense", "pop, ratio 0.2", "pop+", "MB/token", "How to read it", "Try next"})
     EXPECT_NE(done.out.find(part), std::string::npos) << part;
   if (!std::filesystem::exists(kDefaultModel)) GTEST_SKIP() << kDefaultModel << " is absent";
-  std::istringstream lines(pop({"demo", "-m", kDefaultModel, "-n", "24"}).out);
+  std::istringstream lines(pop({"demo", "-m", kDefaultModel, "-n", "8"}).out);
   for (std::string line; std::getline(lines, line);)
     EXPECT_LE(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; }), 80) << line;
 }

@@ -105,8 +105,7 @@ std::string PromptArgs::read(bool drop_newline) const {
   return escape ? unescape(bytes) : bytes;
 }
 
-std::vector<int32_t> PromptArgs::tokens(const Engine& engine, bool drop_newline) const {
-  const std::string bytes = read(drop_newline);
+std::vector<int32_t> PromptArgs::tokens(const Engine& engine, const std::string& bytes) const {
   if (!ids) return engine.prompt(bytes, special);
   auto list = parse_ids(*ids, "--ids");
   check_ids(list, engine.info(), "--ids");

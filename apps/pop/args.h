@@ -43,11 +43,13 @@ struct PromptArgs {
   bool escape = false, special = false;
 
   bool given() const;
-  // The bytes of the text; a file's or standard input's last newline is dropped if `drop_newline`. Throws UsageError if not
-  // exactly one source was given, Error if it cannot be read. Not for --ids.
+  // The bytes of the text, "" for --ids; a file's or standard input's last newline is dropped if `drop_newline`. Called
+  // once, before the model is loaded, so that a wrong path is said at once. Throws UsageError if not exactly one source was
+  // given, Error if it cannot be read.
   std::string read(bool drop_newline) const;
-  // The ids of the prompt, with the beginning-of-sequence rule of the engine. Throws Error on an id the model does not have.
-  std::vector<int32_t> tokens(const Engine& engine, bool drop_newline) const;
+  // The ids of that text (or of --ids), with the beginning-of-sequence rule of the engine. Throws Error on an id the model
+  // does not have.
+  std::vector<int32_t> tokens(const Engine& engine, const std::string& bytes) const;
 };
 
 struct DumpArgs {

@@ -193,7 +193,7 @@ class Demo {
         fmt::print("(1) columns chosen, not yet skipped: {:.1f}% of the blocks' weights would be used\n",
                    100 * reads.selected_share);
       else if (reads.block_weights_read_share > reads.selected_share + 0.05)
-        fmt::print("{}: uses {:.1f}% of the blocks' weights, reads {:.1f}%: not every layout can skip yet\n",
+        fmt::print("{} uses {:.1f}% of the blocks' weights and reads {:.1f}%: not all skipped yet\n",
                    c.session->plan().method, 100 * reads.selected_share, 100 * reads.block_weights_read_share);
     }
   }

@@ -27,11 +27,11 @@ struct RunArgs {
   std::string system;
 };
 
-std::vector<int32_t> prompt_ids(const RunArgs& args, const Engine& engine) {
-  if (!args.chat) return args.prompt.tokens(engine, true);
+std::vector<int32_t> prompt_ids(const RunArgs& args, const Engine& engine, const std::string& text) {
+  if (!args.chat) return args.prompt.tokens(engine, text);
   std::vector<ChatMessage> messages;
   if (!args.system.empty()) messages.push_back({"system", args.system});
-  messages.push_back({"user", args.prompt.read(true)});
+  messages.push_back({"user", text});
   return engine.chat_prompt(messages);
 }
 
@@ -40,7 +40,6 @@ void check(const RunArgs& args) {
   if (!args.chat && !args.system.empty()) throw UsageError("--system belongs to --chat");
   for (const auto& text : args.stop)
     if (text.empty()) throw UsageError("--stop: expected a text, found an empty one");
-  if (!args.prompt.ids) args.prompt.read(true);  // a missing file is said before the model is loaded
 }
 
 GenerateResult generate(const RunArgs& args, const Engine& engine, Session& session, const std::vector<int32_t>& ids) {
@@ -69,8 +68,9 @@ GenerateResult generate(const RunArgs& args, const Engine& engine, Session& sess
 int run(const RunArgs& args) {
   check(args);
   const PruneSettings prune = args.prune.resolved(args.sampling.seed);
+  const std::string text = args.prompt.read(true);
   Engine engine = make_engine(args.engine);
-  const auto ids = prompt_ids(args, engine);
+  const auto ids = prompt_ids(args, engine, text);
   const auto session = engine.session(prune);
   const GenerateResult result = generate(args, engine, *session, ids);
   if (args.output.json) {

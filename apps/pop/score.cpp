@@ -135,11 +135,11 @@ void print_text(const Engine& engine, const PrunePlanInfo& plan, const ScoreRequ
 
 int score(const ScoreArgs& args) {
   if (args.lines) return score_lines(args);
-  if (!args.prompt.ids) args.prompt.read(false);
+  const std::string text = args.prompt.read(false);
   const PruneSettings prune = args.prune.resolved(args.seed);
   Engine engine = make_engine(args.engine);
   ScoreRequest request;
-  request.ids = args.prompt.tokens(engine, false);
+  request.ids = args.prompt.tokens(engine, text);
   if (request.ids.empty()) fail("prompt: expected at least one token, found none");
   if (args.split) check_split(*args.split, request.ids.size(), "--split");
   request.split = args.split.value_or(-1);

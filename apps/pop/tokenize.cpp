@@ -55,12 +55,12 @@ void print_ids(const TokenizeArgs& args, const Engine& engine, std::string_view 
 int tokenize(const TokenizeArgs& args) {
   if (args.prompt.ids) throw UsageError("tokenize: expected a text; ids become text with pop detokenize");
   if (args.lines && args.prompt.given()) throw UsageError("--lines excludes -p, -f and -");
-  if (!args.lines) args.prompt.read(false);
+  const std::string text = args.lines ? "" : args.prompt.read(false);
   Engine engine = make_engine(args.engine);
   if (args.lines)
     for_each_line(*args.lines, [&](std::string_view line, size_t) { print_ids(args, engine, line); });
   else
-    print_ids(args, engine, args.prompt.read(false));
+    print_ids(args, engine, text);
   return kDone;
 }
 
