@@ -15,7 +15,13 @@ Activations& Engine::Impl::scratch(int rows) {
 
 PolicyContext Engine::Impl::policy_context() {
   const ModelSpec& s = model->spec;
-  return {.layers = model->layers, .d = s.d, .f = s.f, .q_dim = s.q_dim(), .kv_dim = s.kv_dim(), .kernels = &kernels, .pool = &pool};
+  return {.layers = model->layers,
+          .d = s.d,
+          .f = s.f,
+          .q_dim = s.q_dim(),
+          .kv_dim = s.kv_dim(),
+          .kernels = &kernels,
+          .pool = &pool};
 }
 
 ReadStats Engine::Impl::read_stats(const Sequence& sequence) const {
@@ -41,7 +47,8 @@ void check_ids(std::span<const int32_t> ids, int vocab) {
 
 std::vector<ProfilePart> profile_parts(const Profile& profile) {
   std::vector<ProfilePart> parts;
-  for (size_t i = 0; i < size_t(Part::kCount); ++i) parts.push_back({part_name(Part(i)), profile.seconds[i], profile.bytes[i]});
+  for (size_t i = 0; i < size_t(Part::kCount); ++i)
+    parts.push_back({part_name(Part(i)), profile.seconds[i], profile.bytes[i]});
   return parts;
 }
 
@@ -53,7 +60,9 @@ const ModelInfo& Engine::info() const { return impl_->info; }
 std::vector<int32_t> Engine::encode(std::string_view text, bool special) const {
   return impl_->text->tokenizer().encode(text, special);
 }
-std::vector<int32_t> Engine::prompt(std::string_view text, bool special) const { return impl_->text->prompt(text, special); }
+std::vector<int32_t> Engine::prompt(std::string_view text, bool special) const {
+  return impl_->text->prompt(text, special);
+}
 std::string Engine::decode(std::span<const int32_t> ids, bool skip_special) const {
   return impl_->text->tokenizer().decode(ids, skip_special);
 }
@@ -61,7 +70,9 @@ std::string Engine::token_text(int32_t id) const { return std::string(impl_->tex
 bool Engine::ends_generation(int32_t id) const {
   return impl_->text->has_tokenizer() && impl_->text->tokenizer().is_end_of_generation(id);
 }
-std::vector<int32_t> Engine::chat_prompt(std::span<const ChatMessage> messages) const { return impl_->text->chat_prompt(messages); }
+std::vector<int32_t> Engine::chat_prompt(std::span<const ChatMessage> messages) const {
+  return impl_->text->chat_prompt(messages);
+}
 std::string Engine::chat_text(std::span<const ChatMessage> messages) const { return impl_->text->chat_text(messages); }
 
 std::unique_ptr<Session> Engine::session(const PruneSettings& prune) {

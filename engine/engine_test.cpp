@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kTiny = "tests/goldens/tiny-q4_1.gguf";
 
-int32_t sample(const SamplingOptions& options, const std::vector<float>& logits, const std::vector<int32_t>& seen = {}) {
+int32_t sample(const SamplingOptions& options, const std::vector<float>& logits,
+               const std::vector<int32_t>& seen = {}) {
   return Sampler(options, select_kernels("scalar")).sample(logits, seen);
 }
 
@@ -61,8 +62,12 @@ TEST(Sampler, DrawsFollowTheSoftmax) {
 }
 
 TEST(Sampler, RefusesWhatIsOutOfRange) {
-  for (const SamplingOptions& bad : {SamplingOptions{.temp = -1}, {.temp = NAN}, {.temp = 1, .top_p = 1.5}, {.temp = 1, .top_p = -1},
-                                     {.temp = 1, .min_p = 2}, {.repeat_penalty = 0}})
+  for (const SamplingOptions& bad : {SamplingOptions{.temp = -1},
+                                     {.temp = NAN},
+                                     {.temp = 1, .top_p = 1.5},
+                                     {.temp = 1, .top_p = -1},
+                                     {.temp = 1, .min_p = 2},
+                                     {.repeat_penalty = 0}})
     EXPECT_THROW(Sampler(bad, select_kernels("scalar")), Error);
 }
 
@@ -135,12 +140,15 @@ std::string message_of(const std::function<void()>& body) {
 TEST(Session, BadInputIsOneClearError) {
   Engine engine({.model = kTiny, .context = 64});
   const auto session = engine.session();
-  EXPECT_NE(message_of([&] { session->generate(prompt_of(65)); }).find("at most 64 tokens (--ctx), found 65"), std::string::npos);
+  EXPECT_NE(message_of([&] { session->generate(prompt_of(65)); }).find("at most 64 tokens (--ctx), found 65"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { session->generate({}); }).find("at least one token"), std::string::npos);
-  EXPECT_NE(message_of([&] { session->generate(std::vector<int32_t>{259}); }).find("0 to 258, found 259"), std::string::npos);
+  EXPECT_NE(message_of([&] { session->generate(std::vector<int32_t>{259}); }).find("0 to 258, found 259"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { session->generate(std::vector<int32_t>{-1}); }).find("found -1"), std::string::npos);
   EXPECT_NE(message_of([&] { Engine({.model = kTiny, .isa = "neon512"}); }).find("neon512"), std::string::npos);
-  EXPECT_NE(message_of([&] { Engine({.model = kTiny, .kv = "f8"}); }).find("kv: expected one of f32, f16, bf16"), std::string::npos);
+  EXPECT_NE(message_of([&] { Engine({.model = kTiny, .kv = "f8"}); }).find("kv: expected one of f32, f16, bf16"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { Engine({.model = "/nonexistent.gguf"}); }).find("/nonexistent.gguf"), std::string::npos);
   EXPECT_NE(message_of([&] { engine.session({.method = "popp"}); }).find("popp"), std::string::npos);
   const ScoreRequest split_too_long{.ids = prompt_of(5), .split = 6};
@@ -157,7 +165,8 @@ TEST(Session, LogprobsAreTheLogSoftmaxOfTheLogits) {
   hooks.on_logits = [&](int, int position, std::span<const float> logits) {
     double sum = 0;
     for (const float x : logits) sum += std::exp(double(x));
-    if (position + 1 < 20) expected[size_t(position) + 1] = logits[size_t(request.ids[size_t(position) + 1])] - std::log(sum);
+    if (position + 1 < 20)
+      expected[size_t(position) + 1] = logits[size_t(request.ids[size_t(position) + 1])] - std::log(sum);
   };
   const ScoreResult r = engine.session()->score({&request, 1}, 1, hooks).at(0);
   EXPECT_TRUE(std::isnan(r.logprobs[0]));

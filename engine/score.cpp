@@ -17,9 +17,9 @@ struct Job {
   const ScoreRequest* request;
   ScoreResult* result;
   Sequence* sequence;
-  int index;       // among all requests
-  int split;       // tokens of prefill
-  int next = 0;    // first token not yet computed
+  int index;     // among all requests
+  int split;     // tokens of prefill
+  int next = 0;  // first token not yet computed
   StreamHash hash;
 
   int size() const { return int(request->ids.size()); }
@@ -53,7 +53,10 @@ void summarise_partition(const Sequence& sequence, int layers, ScoreResult& resu
   for (int layer = 0; layer < layers; ++layer)
     if (const Partition* p = sequence.policy->ffn_partition(layer)) {
       const size_t shown = std::min<size_t>(10, p->retained.size());
-      result.partition.push_back({layer, int(p->retained.size()), int(p->candidate.size()), int(p->pruned.size()),
+      result.partition.push_back({layer,
+                                  int(p->retained.size()),
+                                  int(p->candidate.size()),
+                                  int(p->pruned.size()),
                                   {p->retained.begin(), p->retained.begin() + std::ptrdiff_t(shown)}});
     }
 }
@@ -109,7 +112,8 @@ class ScoreRun {
   int64_t done_ = 0, total_ = 0;
 };
 
-std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requests, int batch, const RunHooks& hooks) {
+std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requests, int batch,
+                                              const RunHooks& hooks) {
   if (batch < 1 || batch > 1024) fail("batch: expected 1 to 1024, found {}", batch);
   int longest = 0;
   int64_t total = 0;
@@ -135,7 +139,13 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
       begin_sequence(sequences[i], int(first + i), longest);
       const int size = int(request.ids.size());
       results[first + i].logprobs.assign(request.ids.size(), std::numeric_limits<double>::quiet_NaN());
-      jobs.push_back({&request, &results[first + i], &sequences[i], int(first + i), request.split < 0 ? size : request.split, 0, {}});
+      jobs.push_back({&request,
+                      &results[first + i],
+                      &sequences[i],
+                      int(first + i),
+                      request.split < 0 ? size : request.split,
+                      0,
+                      {}});
     }
     const Clock::time_point start = Clock::now();
     if (prefill_is_pruned()) {  // layer by layer over one whole prompt at a time

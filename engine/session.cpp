@@ -26,7 +26,8 @@ void Observation::chosen(const Sequence& sequence, int position, int layer, Site
   const bool columns = selection.kind == Selection::Kind::Columns && !selection.zero_rest;
   // A full list without an index still names its members.
   std::vector<int32_t> all;
-  std::span<const int32_t> list(selection.list.index, size_t(selection.list.index != nullptr ? selection.list.count : 0));
+  std::span<const int32_t> list(selection.list.index,
+                                size_t(selection.list.index != nullptr ? selection.list.count : 0));
   if (selection.list.index == nullptr) {
     for (int i = 0; i < selection.list.count; ++i) all.push_back(i);
     list = all;
@@ -204,15 +205,16 @@ class Generation {
   void decode() {
     Sequence& sequence = session_.sequence;
     const int room = engine_.info.context - int(prompt_.size());
-    session_.end_prefill(sequence, std::min(options_.max_tokens, room), run_.listener != nullptr ? &observation_ : nullptr,
-                         result_.timing);
+    session_.end_prefill(sequence, std::min(options_.max_tokens, room),
+                         run_.listener != nullptr ? &observation_ : nullptr, result_.timing);
     const Clock::time_point start = Clock::now();
     std::vector<int32_t> seen(prompt_.begin(), prompt_.end());
     const size_t select = size_t(Part::Select);
     const double select_before = run_.profile.seconds[select];
     while (result_.finish_reason.empty()) {
       const int32_t id = sampler_.sample(logits_, seen);
-      const bool ends = !options_.ignore_eos && engine_.text->has_tokenizer() && engine_.text->tokenizer().is_end_of_generation(id);
+      const bool ends =
+          !options_.ignore_eos && engine_.text->has_tokenizer() && engine_.text->tokenizer().is_end_of_generation(id);
       seen.push_back(id);
       if (ends || !answer_.add(id)) {
         result_.finish_reason = "stop";

@@ -6,8 +6,8 @@
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "tensor/layout.h"
 #include "engine/impl.h"
+#include "tensor/layout.h"
 
 namespace pop {
 namespace {
@@ -41,14 +41,17 @@ PruneOptions prune_options(const PruneSettings& s, const PolicyContext&, uint64_
   o.ratio = s.ratio;
   o.ffn_sparsity = s.ffn_sparsity;
   if (!s.ratio_of.empty())
-    o.ratio_of = choose<RatioOf, 3>("ratio-of", s.ratio_of,
-                                    {{{"blocks", RatioOf::Blocks}, {"active", RatioOf::Active}, {"total", RatioOf::Total}}});
+    o.ratio_of =
+        choose<RatioOf, 3>("ratio-of", s.ratio_of,
+                           {{{"blocks", RatioOf::Blocks}, {"active", RatioOf::Active}, {"total", RatioOf::Total}}});
   o.total_weights = total_weights;
   o.gamma = s.gamma;
   o.metric = metric("metric", s.metric);
   o.decode_metric = metric("decode-metric", s.decode_metric);
-  if (!s.norm.empty()) o.norm = choose<Norm, 3>("norm", s.norm, {{{"1", Norm::One}, {"2", Norm::Two}, {"max", Norm::Max}}});
-  if (!s.prefill.empty()) o.prefill_pruned = choose<bool, 2>("prefill", s.prefill, {{{"dense", false}, {"pruned", true}}});
+  if (!s.norm.empty())
+    o.norm = choose<Norm, 3>("norm", s.norm, {{{"1", Norm::One}, {"2", Norm::Two}, {"max", Norm::Max}}});
+  if (!s.prefill.empty())
+    o.prefill_pruned = choose<bool, 2>("prefill", s.prefill, {{{"dense", false}, {"pruned", true}}});
   o.match = s.match;
   if (s.seed) o.seed = *s.seed;
   if (!s.random_every.empty())
@@ -61,8 +64,9 @@ namespace {
 
 std::optional<ActType> activations_of(const std::string& word) {
   if (word == "auto") return std::nullopt;
-  return choose<ActType, 4>("activations", word,
-                            {{{"f32", ActType::F32}, {"bf16", ActType::BF16}, {"i16", ActType::I16}, {"i8", ActType::I8}}});
+  return choose<ActType, 4>(
+      "activations", word,
+      {{{"f32", ActType::F32}, {"bf16", ActType::BF16}, {"i16", ActType::I16}, {"i8", ActType::I8}}});
 }
 
 KvType kv_of(const std::string& word) {
@@ -71,7 +75,8 @@ KvType kv_of(const std::string& word) {
 
 LayoutChoice layout_of(const std::string& word) {
   return choose<LayoutChoice, 3>(
-      "layout", word, {{{"auto", LayoutChoice::Auto}, {"rows", LayoutChoice::Rows}, {"columns", LayoutChoice::Columns}}});
+      "layout", word,
+      {{{"auto", LayoutChoice::Auto}, {"rows", LayoutChoice::Rows}, {"columns", LayoutChoice::Columns}}});
 }
 
 const char* act_name(ActType type) {
@@ -81,7 +86,8 @@ const char* act_name(ActType type) {
 
 int threads_of(int asked) {
   if (asked == 0) return usable_cpus();
-  if (asked < 0 || asked > 1024) fail("threads: expected 1 to 1024 (0: as many as this process may use), found {}", asked);
+  if (asked < 0 || asked > 1024)
+    fail("threads: expected 1 to 1024 (0: as many as this process may use), found {}", asked);
   return asked;
 }
 
@@ -103,8 +109,10 @@ Engine::Impl::Impl(const EngineOptions& o)
       activations(activations_of(o.activations)),
       kv(kv_of(o.kv)),
       pool(threads_of(o.threads)) {
-  if (o.prefill_chunk < 1 || o.prefill_chunk > 65536) fail("prefill-chunk: expected 1 to 65536 tokens, found {}", o.prefill_chunk);
-  if (o.context < 0 || o.context > (1 << 24)) fail("ctx: expected 1 to {} tokens (0: the model's, at most 8192), found {}", 1 << 24, o.context);
+  if (o.prefill_chunk < 1 || o.prefill_chunk > 65536)
+    fail("prefill-chunk: expected 1 to 65536 tokens, found {}", o.prefill_chunk);
+  if (o.context < 0 || o.context > (1 << 24))
+    fail("ctx: expected 1 to {} tokens (0: the model's, at most 8192), found {}", 1 << 24, o.context);
   const auto start = std::chrono::steady_clock::now();
   model = Model::load(o.model, layout_of(o.layout), pool);
   text = std::make_unique<TextModel>(model->file, o.bos, model->spec.vocab);
@@ -120,7 +128,8 @@ void Engine::Impl::fill_info() {
   info.name = s.name;
   info.file_bytes = file.file_bytes();
   info.layers = s.layers, info.d = s.d, info.f = s.f, info.heads = s.heads, info.kv_heads = s.kv_heads;
-  info.head_dim = s.head_dim, info.vocab = s.vocab, info.context_trained = s.context_trained, info.tied_head = s.tied_head;
+  info.head_dim = s.head_dim, info.vocab = s.vocab, info.context_trained = s.context_trained,
+  info.tied_head = s.tied_head;
   info.context = options.context > 0 ? options.context : std::min(s.context_trained, 8192);
   constexpr const char* kScaling[] = {"none", "linear", "yarn"};
   info.rope_scaling = s.rope.frequency_divisors.empty() ? kScaling[size_t(s.rope.scaling)] : "llama3";
@@ -137,12 +146,15 @@ void Engine::Impl::fill_info() {
     if (it == types.end()) it = types.insert(types.end(), {type, 0});
     ++it->second;
   }
-  const auto most = std::max_element(types.begin(), types.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::max_element(types.begin(), types.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   info.file_type = traits(model->layers[0].gate_up.type).name;
   if (most == types.end()) info.file_type.clear();
 
   uint64_t attention = 0, ffn = 0;
-  const auto all = [](const Matrix& w) { return uint64_t(bytes_read(w, {nullptr, w.layout == Layout::Rows ? w.rows / w.unit : w.cols})); };
+  const auto all = [](const Matrix& w) {
+    return uint64_t(bytes_read(w, {nullptr, w.layout == Layout::Rows ? w.rows / w.unit : w.cols}));
+  };
   for (const LayerWeights& w : model->layers) {
     attention += all(w.q) + all(w.k) + all(w.v) + all(w.o);
     ffn += all(w.gate_up) + all(w.down);
@@ -159,8 +171,9 @@ void Engine::Impl::fill_info() {
   info.activations_decode = act_name(run.act_type(model->layers[0].gate_up, Phase::Decode));
   info.activations_prefill = act_name(run.act_type(model->layers[0].gate_up, Phase::Prefill));
   info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool.threads();
-  info.layout = options.layout != "auto" ? options.layout
-                : model->layers[0].down.layout == Layout::Columns ? "rows, down_proj in columns" : "rows";
+  info.layout = options.layout != "auto"                          ? options.layout
+                : model->layers[0].down.layout == Layout::Columns ? "rows, down_proj in columns"
+                                                                  : "rows";
   for (const GgufKey& key : file.keys()) info.metadata.emplace_back(printable(key.name), key.value.text());
 }
 

@@ -56,7 +56,8 @@ TextModel::TextModel(const GgufFile& file, const std::string& bos_mode, int voca
     try {
       const TokenizerData data = tokenizer_data(file);
       if (data.tokens.size() != size_t(vocab))
-        fail("key tokenizer.ggml.tokens: expected {} tokens as the embedding has rows, found {}", vocab, data.tokens.size());
+        fail("key tokenizer.ggml.tokens: expected {} tokens as the embedding has rows, found {}", vocab,
+             data.tokens.size());
       model_ = data.model;
       pre_ = data.pre;
       tokenizer_ = std::make_unique<Tokenizer>(data);
@@ -69,7 +70,8 @@ TextModel::TextModel(const GgufFile& file, const std::string& bos_mode, int voca
 }
 
 const Tokenizer& TextModel::tokenizer() const {
-  if (tokenizer_ == nullptr) fail("{}: key tokenizer.ggml.model: expected a tokenizer, found none (token ids can still be used)", path_);
+  if (tokenizer_ == nullptr)
+    fail("{}: key tokenizer.ggml.model: expected a tokenizer, found none (token ids can still be used)", path_);
   return *tokenizer_;
 }
 
@@ -86,7 +88,8 @@ std::vector<int32_t> TextModel::prompt(std::string_view text, bool special) cons
 }
 
 std::string TextModel::render(const nlohmann::ordered_json& messages) const {
-  if (template_source_.empty()) fail("{}: key tokenizer.chat_template: expected a chat template, found none (use a plain prompt)", path_);
+  if (template_source_.empty())
+    fail("{}: key tokenizer.chat_template: expected a chat template, found none (use a plain prompt)", path_);
   if (template_ == nullptr) template_ = std::make_unique<ChatTemplate>(template_source_);
   ChatPrompt prompt;
   prompt.messages = messages;

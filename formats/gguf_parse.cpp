@@ -256,22 +256,17 @@ uint64_t min_value_bytes(GgufType type) {
   switch (type) {
     case GgufType::U8:
     case GgufType::I8:
-    case GgufType::Bool:
-      return 1;
+    case GgufType::Bool: return 1;
     case GgufType::U16:
-    case GgufType::I16:
-      return 2;
+    case GgufType::I16: return 2;
     case GgufType::U32:
     case GgufType::I32:
-    case GgufType::F32:
-      return 4;
+    case GgufType::F32: return 4;
     case GgufType::String:
     case GgufType::U64:
     case GgufType::I64:
-    case GgufType::F64:
-      return 8;
-    case GgufType::Array:
-      return 12;
+    case GgufType::F64: return 8;
+    case GgufType::Array: return 12;
   }
   fail("GGUF value type number {}: no such type", static_cast<uint32_t>(type));
 }

@@ -72,20 +72,15 @@ inline uint64_t get_by_type(const GgufFile& file, const GgufKey& key) {
   const std::string& name = key.name;
   const bool array = key.value.type() == GgufType::Array;
   switch (array ? key.value.element_type() : key.value.type()) {
-    case GgufType::Bool:
-      return array ? file.get_bools(name).size() : file.get_bool(name);
-    case GgufType::String:
-      return array ? file.get_strings(name).size() : file.get_string(name).size();
-    case GgufType::F32:
-      return array ? file.get_floats(name).size() : static_cast<uint64_t>(file.get_f64(name) > 0);
+    case GgufType::Bool: return array ? file.get_bools(name).size() : file.get_bool(name);
+    case GgufType::String: return array ? file.get_strings(name).size() : file.get_string(name).size();
+    case GgufType::F32: return array ? file.get_floats(name).size() : static_cast<uint64_t>(file.get_f64(name) > 0);
     case GgufType::F64:
-    case GgufType::Array:
-      return 0;
+    case GgufType::Array: return 0;
     case GgufType::I32:
       return array ? file.get_i32s(name).size() + file.get_ints(name).size()
                    : static_cast<uint64_t>(file.get_i64(name));
-    default:
-      return array ? file.get_ints(name).size() : ignoring_errors([&] { return file.get_u64(name); });
+    default: return array ? file.get_ints(name).size() : ignoring_errors([&] { return file.get_u64(name); });
   }
 }
 

@@ -50,26 +50,18 @@ uint64_t GgufValue::count() const {
 std::optional<int64_t> GgufValue::as_i64() const {
   const uint8_t* p = payload_.data();
   switch (type_) {
-    case GgufType::U8:
-      return load<uint8_t>(p);
-    case GgufType::I8:
-      return load<int8_t>(p);
-    case GgufType::U16:
-      return load<uint16_t>(p);
-    case GgufType::I16:
-      return load<int16_t>(p);
-    case GgufType::U32:
-      return load<uint32_t>(p);
-    case GgufType::I32:
-      return load<int32_t>(p);
-    case GgufType::I64:
-      return load<int64_t>(p);
+    case GgufType::U8: return load<uint8_t>(p);
+    case GgufType::I8: return load<int8_t>(p);
+    case GgufType::U16: return load<uint16_t>(p);
+    case GgufType::I16: return load<int16_t>(p);
+    case GgufType::U32: return load<uint32_t>(p);
+    case GgufType::I32: return load<int32_t>(p);
+    case GgufType::I64: return load<int64_t>(p);
     case GgufType::U64: {
       const auto value = load<uint64_t>(p);
       return value >> 63 ? std::nullopt : std::optional(static_cast<int64_t>(value));
     }
-    default:
-      return std::nullopt;
+    default: return std::nullopt;
   }
 }
 

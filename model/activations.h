@@ -33,7 +33,8 @@ class Activations {
     logits = floats(size_t(kLogitRows) * size_t(spec.vocab));
     size_t act = 0;
     for (const ActType type : {ActType::F32, ActType::BF16, ActType::I16, ActType::I8})
-      for (const Layout layout : {Layout::Rows, Layout::Columns}) act = std::max(act, kernels.acts_bytes(type, layout, widest));
+      for (const Layout layout : {Layout::Rows, Layout::Columns})
+        act = std::max(act, kernels.acts_bytes(type, layout, widest));
     for (AlignedBuffer& buffer : packed) buffer = AlignedBuffer(act * rows);
     const int outputs = std::max({spec.d, 2 * spec.f, spec.q_dim() + 2 * spec.kv_dim()});
     partial = floats(size_t(std::max(column_slices(spec.d) * outputs, column_slices(widest) * spec.d)));
@@ -49,11 +50,11 @@ class Activations {
   static constexpr int kLogitRows = 16;
 
   AlignedBuffer x, normed, qkv, attended, gate_up, h, masked, delta, cos_sin, logits, partial, attention;
-  AlignedBuffer packed[3];  // x of a site prepared for up to three (arithmetic, layout) pairs
-  size_t attention_stride = 0;         // floats of `attention` that each thread has
-  std::vector<Selection> selections;   // [rows] of the site at hand
-  std::vector<int> positions;          // [rows]
-  std::vector<int> wanted;             // rows of the pass that want logits
+  AlignedBuffer packed[3];            // x of a site prepared for up to three (arithmetic, layout) pairs
+  size_t attention_stride = 0;        // floats of `attention` that each thread has
+  std::vector<Selection> selections;  // [rows] of the site at hand
+  std::vector<int> positions;         // [rows]
+  std::vector<int> wanted;            // rows of the pass that want logits
 
  private:
   static AlignedBuffer floats(size_t count) { return AlignedBuffer(count * sizeof(float)); }

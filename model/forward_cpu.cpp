@@ -22,17 +22,24 @@ SiteTargets o_targets(const Pass& pass, int layer, int) {
   return {1, {&pass.model.layers[size_t(layer)].o}, {f32(pass.scratch.delta)}, {size_t(pass.model.spec.d)}};
 }
 SiteTargets gate_up_targets(const Pass& pass, int layer, int row) {
-  return {1, {&pass.rows[size_t(row)].sequence->gate_up(pass.model, layer)}, {f32(pass.scratch.gate_up)}, {2 * size_t(pass.model.spec.f)}};
+  return {1,
+          {&pass.rows[size_t(row)].sequence->gate_up(pass.model, layer)},
+          {f32(pass.scratch.gate_up)},
+          {2 * size_t(pass.model.spec.f)}};
 }
 SiteTargets down_targets(const Pass& pass, int layer, int row) {
-  return {1, {&pass.rows[size_t(row)].sequence->down(pass.model, layer)}, {f32(pass.scratch.delta)}, {size_t(pass.model.spec.d)}};
+  return {1,
+          {&pass.rows[size_t(row)].sequence->down(pass.model, layer)},
+          {f32(pass.scratch.delta)},
+          {size_t(pass.model.spec.d)}};
 }
 
 // Calls visit(first, count) for every run of rows that belong to one sequence.
 template <class Visit>
 void for_each_sequence(const Pass& pass, Visit&& visit) {
   for (int begin = 0, end = 0; begin < pass.count(); begin = end) {
-    for (end = begin + 1; end < pass.count() && pass.rows[size_t(end)].sequence == pass.rows[size_t(begin)].sequence; ++end) {
+    for (end = begin + 1; end < pass.count() && pass.rows[size_t(end)].sequence == pass.rows[size_t(begin)].sequence;
+         ++end) {
     }
     visit(begin, end - begin);
   }
@@ -60,7 +67,8 @@ void project(const Pass& pass, Site site, int layer, const float* x, int width, 
 void norm_rows(const Pass& pass, const float* x, const std::vector<float>& weight, float* out) {
   const int d = pass.model.spec.d;
   for (int r = 0; r < pass.count(); ++r)
-    pass.run.kernels->rms_norm(x + size_t(r) * size_t(d), weight.data(), d, pass.model.spec.norm_eps, out + size_t(r) * size_t(d));
+    pass.run.kernels->rms_norm(x + size_t(r) * size_t(d), weight.data(), d, pass.model.spec.norm_eps,
+                               out + size_t(r) * size_t(d));
 }
 
 // Rotates queries and keys, appends keys and values to the caches, and lets every token look at its past.
@@ -75,11 +83,13 @@ void attend(const Pass& pass, int layer) {
       const float* angles = f32(pass.scratch.cos_sin) + size_t(r) * size_t(s.rope.dim);
       float* q = qkv + size_t(r) * ld;
       const KvCache& kv = pass.rows[size_t(r)].sequence->kv;
-      for (int h = 0; h < s.heads + s.kv_heads; ++h) k.rope(q + size_t(h) * head_dim, s.rope.dim, s.rope.interleaved, angles);
+      for (int h = 0; h < s.heads + s.kv_heads; ++h)
+        k.rope(q + size_t(h) * head_dim, s.rope.dim, s.rope.interleaved, angles);
       const float* keys = q + s.q_dim();
       for (int h = 0; h < s.kv_heads; ++h) {
         k.store_kv(keys + size_t(h) * head_dim, s.head_dim, kv.type(), kv.key(layer, h, pass.positions[r]));
-        k.store_kv(keys + s.kv_dim() + size_t(h) * head_dim, s.head_dim, kv.type(), kv.value(layer, h, pass.positions[r]));
+        k.store_kv(keys + s.kv_dim() + size_t(h) * head_dim, s.head_dim, kv.type(),
+                   kv.value(layer, h, pass.positions[r]));
       }
     }
   });
@@ -106,7 +116,8 @@ void attend(const Pass& pass, int layer) {
 IndexList channels_of(const Pass& pass, int layer, int row) {
   PolicyState* policy = pass.rows[size_t(row)].sequence->policy.get();
   if (policy == nullptr) return {nullptr, pass.model.spec.f};
-  const Selection computed = pass.phase == Phase::Decode ? pass.scratch.selections[size_t(row)] : policy->select_prefill(Site::GateUp, layer);
+  const Selection computed =
+      pass.phase == Phase::Decode ? pass.scratch.selections[size_t(row)] : policy->select_prefill(Site::GateUp, layer);
   return computed.kind == Selection::Kind::Rows ? computed.list : IndexList{nullptr, pass.model.spec.f};
 }
 
@@ -120,7 +131,8 @@ void activate(const Pass& pass, int layer) {
     const IndexList list = channels_of(pass, layer, 0);
     if (pass.phase == Phase::Prefill && list.count < int(f)) std::fill(h, h + f, 0.f);
     // A few thousand channels are done before a second thread has woken up.
-    parallel_ranges(*pass.run.pool, list.count, 4096, [&](int begin, int end, int) { silu_mul(gate_up, list, begin, end, h); });
+    parallel_ranges(*pass.run.pool, list.count, 4096,
+                    [&](int begin, int end, int) { silu_mul(gate_up, list, begin, end, h); });
     return;
   }
   parallel_ranges(*pass.run.pool, pass.count(), 1, [&](int begin, int end, int) {
@@ -146,7 +158,8 @@ void head(const Pass& pass, const LogitsSink& sink) {
     const int n = int(std::min(wanted.size() - first, size_t(Activations::kLogitRows)));
     Acts acts{type, Layout::Rows, n, s.d, k.acts_bytes(type, Layout::Rows, s.d), pass.scratch.packed[0].data()};
     for (int i = 0; i < n; ++i) {
-      k.rms_norm(f32(pass.scratch.x) + size_t(wanted[first + size_t(i)]) * d, pass.model.output_norm.data(), s.d, s.norm_eps, normed);
+      k.rms_norm(f32(pass.scratch.x) + size_t(wanted[first + size_t(i)]) * d, pass.model.output_norm.data(), s.d,
+                 s.norm_eps, normed);
       k.pack_acts(type, Layout::Rows, normed, s.d, pass.scratch.packed[0].data() + size_t(i) * acts.stride);
     }
     const auto product = pass.phase == Phase::Decode ? k.dot_units : k.gemm_units;
@@ -157,8 +170,8 @@ void head(const Pass& pass, const LogitsSink& sink) {
       const int row = wanted[first + size_t(i)];
       const std::span<const float> of_row(logits + size_t(i) * vocab, vocab);
       if (!k.all_finite(of_row.data(), s.vocab))
-        fail("{}: logits at position {} are not finite: damaged weights, or activations beyond the range of --kv", pass.model.file.path(),
-             pass.positions[row]);
+        fail("{}: logits at position {} are not finite: damaged weights, or activations beyond the range of --kv",
+             pass.model.file.path(), pass.positions[row]);
       if (pass.phase == Phase::Decode) {
         const uint64_t bytes = bytes_read(w, {nullptr, s.vocab});
         pass.rows[size_t(row)].sequence->reads.head_bytes += bytes;
@@ -189,7 +202,8 @@ void prepare(Activations& scratch, const Model& model, std::span<const ForwardRo
 }  // namespace
 
 const char* part_name(Part part) {
-  constexpr const char* kNames[] = {"embed", "norm", "select", "qkv", "attention", "o", "gate_up", "act", "down", "head"};
+  constexpr const char* kNames[] = {"embed", "norm",    "select", "qkv",  "attention",
+                                    "o",     "gate_up", "act",    "down", "head"};
   static_assert(std::size(kNames) == size_t(Part::kCount));
   return kNames[size_t(part)];
 }

@@ -28,7 +28,9 @@ class KvCache {
   // First position of one head; rows of head_dim follow each other.
   uint8_t* key_head(int layer, int head) const { return keys_.data() + head_index(layer, head) * head_bytes_; }
   uint8_t* value_head(int layer, int head) const { return values_.data() + head_index(layer, head) * head_bytes_; }
-  uint8_t* key(int layer, int head, int position) const { return key_head(layer, head) + size_t(position) * row_bytes_; }
+  uint8_t* key(int layer, int head, int position) const {
+    return key_head(layer, head) + size_t(position) * row_bytes_;
+  }
   uint8_t* value(int layer, int head, int position) const {
     return value_head(layer, head) + size_t(position) * row_bytes_;
   }

@@ -27,7 +27,8 @@ class Loader {
     model_.head = matrix({model_.spec.tied_head ? model_.embedding : model_.file.tensor(names_.output, {s.vocab, s.d})},
                          Layout::Rows);
     for (int l = 0; l < s.layers; ++l) {
-      model_.norms.push_back({vector(layer_name(names_.attention_norm, l), s.d), vector(layer_name(names_.ffn_norm, l), s.d)});
+      model_.norms.push_back(
+          {vector(layer_name(names_.attention_norm, l), s.d), vector(layer_name(names_.ffn_norm, l), s.d)});
       const Layout other = layout_ == LayoutChoice::Columns ? Layout::Columns : Layout::Rows;
       LayerWeights w;
       w.q = matrix({tensor(names_.q, l, s.q_dim(), s.d)}, other);
@@ -35,7 +36,8 @@ class Loader {
       w.v = matrix({tensor(names_.v, l, s.kv_dim(), s.d)}, other);
       w.o = matrix({tensor(names_.o, l, s.d, s.q_dim())}, other);
       w.gate_up = matrix({tensor(names_.gate, l, s.f, s.d), tensor(names_.up, l, s.f, s.d)}, other);
-      w.down = matrix({tensor(names_.down, l, s.d, s.f)}, layout_ == LayoutChoice::Rows ? Layout::Rows : Layout::Columns);
+      w.down =
+          matrix({tensor(names_.down, l, s.d, s.f)}, layout_ == LayoutChoice::Rows ? Layout::Rows : Layout::Columns);
       model_.layers.push_back(w);
     }
   }
@@ -91,8 +93,8 @@ class Loader {
   void refuse_left_over() {
     std::set<std::string, std::less<>> known{names_.embedding, names_.output_norm, names_.output};
     for (int l = 0; l < model_.spec.layers; ++l)
-      for (const char* pattern : {names_.attention_norm, names_.q, names_.k, names_.v, names_.o, names_.ffn_norm, names_.gate,
-                                  names_.up, names_.down})
+      for (const char* pattern : {names_.attention_norm, names_.q, names_.k, names_.v, names_.o, names_.ffn_norm,
+                                  names_.gate, names_.up, names_.down})
         known.insert(layer_name(pattern, l));
     for (const char* pattern : names_.ignored)
       for (int l = 0; l < model_.spec.layers; ++l) known.insert(layer_name(pattern, l));

@@ -31,9 +31,9 @@ struct Model {
   float attention_scale = 1.f;  // of q.k before the softmax
   std::vector<LayerWeights> layers;
   std::vector<LayerNorms> norms;
-  std::vector<float> output_norm;  // [d]
-  RawTensor embedding;             // [vocab, d], rows read from the file's mapping
-  Matrix head;                     // [vocab, d], unit 1, Rows
+  std::vector<float> output_norm;     // [d]
+  RawTensor embedding;                // [vocab, d], rows read from the file's mapping
+  Matrix head;                        // [vocab, d], unit 1, Rows
   std::vector<AlignedBuffer> memory;  // what the matrices point into
 
   // Throws Error: file damaged, family or option not supported, tensor missing, misshapen or left over.

@@ -114,13 +114,16 @@ Part part_of(Site site) {
 }
 
 // What a lone decode of this row reads of its matrices, and how many of their weights it uses.
-void count_reads(const Pass& pass, Site site, int layer, const SiteTargets& targets, const Selection& selection, Sequence& sequence) {
+void count_reads(const Pass& pass, Site site, int layer, const SiteTargets& targets, const Selection& selection,
+                 Sequence& sequence) {
   for (int i = 0; i < targets.count; ++i) {
     const Matrix& w = *targets.w[i];
-    const bool by_rows = selection.kind == Selection::Kind::Rows, by_columns = selection.kind == Selection::Kind::Columns;
+    const bool by_rows = selection.kind == Selection::Kind::Rows,
+               by_columns = selection.kind == Selection::Kind::Columns;
     const bool skips = (by_rows && w.layout == Layout::Rows) || (by_columns && w.layout == Layout::Columns);
     const int all = w.layout == Layout::Rows ? w.rows / w.unit : w.cols;
-    const uint64_t bytes = sequence.cached_bytes(site, layer, i, w, skips ? selection.list : everything(all), !skips || selection.lasting);
+    const uint64_t bytes =
+        sequence.cached_bytes(site, layer, i, w, skips ? selection.list : everything(all), !skips || selection.lasting);
     sequence.reads.block_bytes += bytes;
     pass.run.profile.bytes[size_t(part_of(site))] += bytes;
     sequence.reads.elements_used += by_rows      ? uint64_t(selection.list.count) * uint64_t(w.unit) * uint64_t(w.cols)
@@ -158,8 +161,8 @@ void project_prefill(const Pass& pass, const SiteTargets& targets, const float* 
 namespace {
 
 // Asks the row's policy, prepares its input, and computes what lies in columns.
-void select_and_pack(const Pass& pass, Site site, int layer, const float* x, int width, int r, const SiteTargets& targets,
-                     const int* packing, const SiteInputs& inputs) {
+void select_and_pack(const Pass& pass, Site site, int layer, const float* x, int width, int r,
+                     const SiteTargets& targets, const int* packing, const SiteInputs& inputs) {
   Sequence& sequence = *pass.rows[size_t(r)].sequence;
   Selection& selection = pass.scratch.selections[size_t(r)];
   selection = {};
@@ -224,7 +227,8 @@ void project_decode(const Pass& pass, Site site, int layer, const float* x, int 
   // A column list lives until the same state's next select() at this site, so it is used up row by row; units of matrices
   // in rows, whose list is one for the whole sequence, wait to be computed together.
   for (int r = 0; r < n; ++r)
-    select_and_pack(pass, site, layer, x + size_t(r) * size_t(width), width, r, targets_of(pass, layer, r), packing, inputs);
+    select_and_pack(pass, site, layer, x + size_t(r) * size_t(width), width, r, targets_of(pass, layer, r), packing,
+                    inputs);
   const std::vector<Selection>& selections = pass.scratch.selections;
   for (int begin = 0, end = 0; begin < n; begin = end) {
     const SiteTargets shared = targets_of(pass, layer, begin);

@@ -56,7 +56,8 @@ void parallel_ranges(ThreadPool& pool, int count, int step, Body&& body) {
   int size = std::max(step, (count + pool.threads() * 4 - 1) / (pool.threads() * 4));
   size = (size + step - 1) / step * step;
   if (pool.threads() == 1) size = count;
-  pool.run((count + size - 1) / size, [&](int piece, int thread) { body(piece * size, std::min(count, (piece + 1) * size), thread); });
+  pool.run((count + size - 1) / size,
+           [&](int piece, int thread) { body(piece * size, std::min(count, (piece + 1) * size), thread); });
 }
 
 }  // namespace pop

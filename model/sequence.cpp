@@ -6,7 +6,8 @@ uint64_t Sequence::cached_bytes(Site site, int layer, int matrix, const Matrix& 
   const size_t at = (size_t(layer) * kSites + size_t(site)) * 3 + size_t(matrix);
   if (counted_.size() <= at) counted_.resize((size_t(layer) + 1) * kSites * 3);
   Counted& c = counted_[at];
-  if (!lasting || c.w != &w || c.index != list.index || c.count != list.count) c = {&w, list.index, list.count, bytes_read(w, list)};
+  if (!lasting || c.w != &w || c.index != list.index || c.count != list.count)
+    c = {&w, list.index, list.count, bytes_read(w, list)};
   return c.bytes;
 }
 
@@ -18,7 +19,8 @@ void pack_ffn(const Model& model, Sequence& sequence, ThreadPool& pool) {
   pool.run(layers, [&](int l, int) {
     const LayerWeights& w = model.layers[size_t(l)];
     PackedFfn& p = sequence.packed[size_t(l)];
-    const auto pack_if = [&](const Matrix& from, Layout layout, Site site, AlignedBuffer& memory, PackedTables& tables) {
+    const auto pack_if = [&](const Matrix& from, Layout layout, Site site, AlignedBuffer& memory,
+                             PackedTables& tables) {
       return from.layout == layout ? pack(from, sequence.policy->reachable(site, l).list, memory, tables) : from;
     };
     p.gate_up = pack_if(w.gate_up, Layout::Rows, Site::GateUp, p.gate_up_memory, p.gate_up_tables);

@@ -7,14 +7,14 @@
 namespace pop {
 
 struct RopeSpec {
-  bool interleaved = false;      // pairs (2i, 2i+1), as GGUF stores the llama family; else (i, i + dim/2)
-  int dim = 0;                   // rotated dimensions of a head, even
+  bool interleaved = false;  // pairs (2i, 2i+1), as GGUF stores the llama family; else (i, i + dim/2)
+  int dim = 0;               // rotated dimensions of a head, even
   float theta = 10000.f;
   enum class Scaling : uint8_t { None, Linear, Yarn } scaling = Scaling::None;
-  float factor = 1.f;            // Linear, Yarn: positions are stretched by it
-  int original_context = 0;      // Yarn
+  float factor = 1.f;                       // Linear, Yarn: positions are stretched by it
+  int original_context = 0;                 // Yarn
   float beta_fast = 32.f, beta_slow = 1.f;  // Yarn: rotations that bound the ramp between the two regimes
-  float attention_factor = 0.f;  // Yarn: multiplies cos and sin; 0: 0.1 ln(factor) + 1
+  float attention_factor = 0.f;             // Yarn: multiplies cos and sin; 0: 0.1 ln(factor) + 1
   std::vector<float> frequency_divisors;    // [dim / 2] or empty: Llama 3.1's scaling, as the file tabulates it
 };
 
@@ -24,7 +24,7 @@ struct ModelSpec {
   int layers = 0, d = 0, f = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   int context_trained = 0;
   float norm_eps = 1e-5f;
-  bool tied_head = false;    // the embedding is the head
+  bool tied_head = false;  // the embedding is the head
   RopeSpec rope;
 
   int q_dim() const { return heads * head_dim; }

@@ -33,27 +33,19 @@ double header_share(DType type) {
   switch (type) {
     case DType::F32:
     case DType::F16:
-    case DType::BF16:
-      return 0;
+    case DType::BF16: return 0;
     case DType::Q4_0:
     case DType::Q5_0:
     case DType::Q8_0:
-    case DType::IQ4_NL:
-      return share(2);  // float16 scale
+    case DType::IQ4_NL: return share(2);  // float16 scale
     case DType::Q4_1:
-    case DType::Q5_1:
-      return share(4);  // float16 scale and minimum
-    case DType::Q2_K:
-      return share(20);  // 16 bytes of 4-bit scales and minima, two float16
-    case DType::Q3_K:
-      return share(14);  // 12 bytes of 6-bit scales, one float16
+    case DType::Q5_1: return share(4);   // float16 scale and minimum
+    case DType::Q2_K: return share(20);  // 16 bytes of 4-bit scales and minima, two float16
+    case DType::Q3_K: return share(14);  // 12 bytes of 6-bit scales, one float16
     case DType::Q4_K:
-    case DType::Q5_K:
-      return share(16);  // 12 bytes of 6-bit scales and minima, two float16
-    case DType::Q6_K:
-      return share(18);  // 16 8-bit scales, one float16
-    case DType::IQ4_XS:
-      return share(8);  // 6 bytes of 6-bit scales, one float16
+    case DType::Q5_K: return share(16);   // 12 bytes of 6-bit scales and minima, two float16
+    case DType::Q6_K: return share(18);   // 16 8-bit scales, one float16
+    case DType::IQ4_XS: return share(8);  // 6 bytes of 6-bit scales, one float16
   }
   return 1;
 }

@@ -43,14 +43,11 @@ List best_by_sorting(std::span<const float> scores, int k) {
 float draw(std::mt19937& random, int kind) {
   const float uniform = static_cast<float>(random()) * 0x1p-32f;
   switch (kind) {
-    case 0:
-      return uniform;
-    case 1:
-      return static_cast<float>(random() % 4);  // ties
+    case 0: return uniform;
+    case 1: return static_cast<float>(random() % 4);  // ties
     case 2:
       return std::ldexp(uniform, static_cast<int>(random() % 300) - 150);  // every size, subnormal and infinite too
-    case 3:
-      return 1.f + uniform * 0x1p-10f;  // equal in the upper bits
+    case 3: return 1.f + uniform * 0x1p-10f;                               // equal in the upper bits
     case 4: {
       const uint32_t which = random() % 6;
       return which == 0   ? kNan
@@ -60,8 +57,7 @@ float draw(std::mt19937& random, int kind) {
              : which == 4 ? -0.f
                           : uniform;
     }
-    default:
-      return 0.25f;
+    default: return 0.25f;
   }
 }
 

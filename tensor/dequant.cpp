@@ -152,36 +152,21 @@ using BlockFunction = void (*)(const uint8_t* block, float* out);
 
 BlockFunction block_function(DType type) {
   switch (type) {
-    case DType::F32:
-      return [](const uint8_t* b, float* out) { std::memcpy(out, b, sizeof(float)); };
-    case DType::F16:
-      return [](const uint8_t* b, float* out) { *out = load_half(b); };
-    case DType::BF16:
-      return [](const uint8_t* b, float* out) { *out = bf16_to_f32(load_u16(b)); };
-    case DType::Q4_0:
-      return block_q4_0;
-    case DType::Q4_1:
-      return block_q4_1;
-    case DType::Q5_0:
-      return block_q5_0;
-    case DType::Q5_1:
-      return block_q5_1;
-    case DType::Q8_0:
-      return block_q8_0;
-    case DType::Q2_K:
-      return block_q2_k;
-    case DType::Q3_K:
-      return block_q3_k;
-    case DType::Q4_K:
-      return block_q4_k;
-    case DType::Q5_K:
-      return block_q5_k;
-    case DType::Q6_K:
-      return block_q6_k;
-    case DType::IQ4_NL:
-      return block_iq4_nl;
-    case DType::IQ4_XS:
-      return block_iq4_xs;
+    case DType::F32: return [](const uint8_t* b, float* out) { std::memcpy(out, b, sizeof(float)); };
+    case DType::F16: return [](const uint8_t* b, float* out) { *out = load_half(b); };
+    case DType::BF16: return [](const uint8_t* b, float* out) { *out = bf16_to_f32(load_u16(b)); };
+    case DType::Q4_0: return block_q4_0;
+    case DType::Q4_1: return block_q4_1;
+    case DType::Q5_0: return block_q5_0;
+    case DType::Q5_1: return block_q5_1;
+    case DType::Q8_0: return block_q8_0;
+    case DType::Q2_K: return block_q2_k;
+    case DType::Q3_K: return block_q3_k;
+    case DType::Q4_K: return block_q4_k;
+    case DType::Q5_K: return block_q5_k;
+    case DType::Q6_K: return block_q6_k;
+    case DType::IQ4_NL: return block_iq4_nl;
+    case DType::IQ4_XS: return block_iq4_xs;
   }
   fail("data type number {}: no such type", static_cast<int>(type));
 }

@@ -68,26 +68,13 @@ void quantize_reference(DType type, const float* in, uint8_t* blocks, int64_t el
     const float* x = in + i * t.block_elems;
     uint8_t* b = blocks + i * t.block_bytes;
     switch (type) {
-      case DType::F32:
-        std::memcpy(b, x, sizeof(float));
-        break;
-      case DType::F16:
-        store_u16(b, f32_to_f16(*x));
-        break;
-      case DType::BF16:
-        store_u16(b, f32_to_bf16(*x));
-        break;
-      case DType::Q8_0:
-        quantize_q8_0(x, b);
-        break;
-      case DType::Q4_0:
-        quantize_q4_0(x, b);
-        break;
-      case DType::Q4_1:
-        quantize_q4_1(x, b);
-        break;
-      default:
-        fail("{}: no reference quantiser for this type; expected F32, F16, BF16, Q8_0, Q4_0 or Q4_1", t.name);
+      case DType::F32: std::memcpy(b, x, sizeof(float)); break;
+      case DType::F16: store_u16(b, f32_to_f16(*x)); break;
+      case DType::BF16: store_u16(b, f32_to_bf16(*x)); break;
+      case DType::Q8_0: quantize_q8_0(x, b); break;
+      case DType::Q4_0: quantize_q4_0(x, b); break;
+      case DType::Q4_1: quantize_q4_1(x, b); break;
+      default: fail("{}: no reference quantiser for this type; expected F32, F16, BF16, Q8_0, Q4_0 or Q4_1", t.name);
     }
   }
 }

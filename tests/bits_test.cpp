@@ -19,7 +19,9 @@ const test::TemporaryFolder& folder() {
   return made;
 }
 
-std::string model_of(DType type) { return type == DType::Q4_1 ? kSource : test::requantised(kSource, type, folder().path()); }
+std::string model_of(DType type) {
+  return type == DType::Q4_1 ? kSource : test::requantised(kSource, type, folder().path());
+}
 
 std::vector<int32_t> ids_of(int seed, int count) {
   std::vector<int32_t> ids;
@@ -46,11 +48,17 @@ std::vector<Setting> settings(DType type) {
 
 // One thread unless threads are the question: a parallel region of a toy model costs more than its work.
 Engine make(const Setting& s, const std::string& path, int threads = 1, int chunk = 512) {
-  return Engine({.model = path, .threads = threads, .isa = s.isa, .activations = s.activations, .context = 128, .prefill_chunk = chunk,
+  return Engine({.model = path,
+                 .threads = threads,
+                 .isa = s.isa,
+                 .activations = s.activations,
+                 .context = 128,
+                 .prefill_chunk = chunk,
                  .layout = s.layout});
 }
 
-const std::vector<PruneSettings> kMethods = {{.method = "dense"}, {.method = "pop", .ratio = 0.3}, {.method = "pop+", .ratio = 0.3}};
+const std::vector<PruneSettings> kMethods = {
+    {.method = "dense"}, {.method = "pop", .ratio = 0.3}, {.method = "pop+", .ratio = 0.3}};
 
 std::string hash_of(Engine& engine, const PruneSettings& prune, std::span<const ScoreRequest> requests, int batch = 1) {
   std::string joined;
@@ -109,7 +117,8 @@ TEST_P(Bits, PrefillChunksChangeNothing) {
     for (const int chunk : {1, 7, 64}) {
       Engine cut = make(s, path, 1, chunk);
       for (const PruneSettings& method : kMethods)
-        EXPECT_EQ(hash_of(cut, method, requests_), hash_of(whole, method, requests_)) << method.method << " chunk " << chunk;
+        EXPECT_EQ(hash_of(cut, method, requests_), hash_of(whole, method, requests_))
+            << method.method << " chunk " << chunk;
     }
   });
 }
@@ -145,7 +154,8 @@ TEST_P(Bits, PackingAndTeacherForcingChangeNothing) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Bits, testing::Values(DType::Q4_1, DType::Q8_0, DType::Q4_0, DType::F16, DType::BF16, DType::F32),
+INSTANTIATE_TEST_SUITE_P(Types, Bits,
+                         testing::Values(DType::Q4_1, DType::Q8_0, DType::Q4_0, DType::F16, DType::BF16, DType::F32),
                          [](const auto& param) { return traits(param.param).name; });
 
 // A chat's second turn continues the prefilled prompt, prefills the answer again, and gives the bits of a fresh run.

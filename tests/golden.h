@@ -15,10 +15,12 @@ class Golden {
  public:
   explicit Golden(const std::string& name) {
     std::ifstream json("tests/goldens/" + name + ".json"), bin("tests/goldens/" + name + ".bin", std::ios::binary);
-    if (!json || !bin) throw std::runtime_error("golden " + name + " is missing: run the tests from the repository root");
+    if (!json || !bin)
+      throw std::runtime_error("golden " + name + " is missing: run the tests from the repository root");
     meta_ = nlohmann::json::parse(json);
     bytes_.assign(std::istreambuf_iterator<char>(bin), {});
-    if (bytes_.size() != meta_.at("bytes").get<size_t>()) throw std::runtime_error("golden " + name + ": .bin has another size");
+    if (bytes_.size() != meta_.at("bytes").get<size_t>())
+      throw std::runtime_error("golden " + name + ": .bin has another size");
   }
   const nlohmann::json& meta() const { return meta_; }
 

@@ -28,7 +28,8 @@ void compare_logits(const Golden& golden, const std::string& prompt, Engine& eng
     ++positions;
     for (size_t i = 0; i < sample.size(); ++i)
       worst = std::max(worst, std::fabs(logits[size_t(sample[i])] - sampled[t * sample.size() + i]));
-    for (size_t i = 0; i < 8; ++i) worst = std::max(worst, std::fabs(logits[size_t(top_ids[t * 8 + i])] - top[t * 8 + i]));
+    for (size_t i = 0; i < 8; ++i)
+      worst = std::max(worst, std::fabs(logits[size_t(top_ids[t * 8 + i])] - top[t * 8 + i]));
     double sum = 0;
     for (const float x : logits) sum += std::exp(double(x) - log_sums[t]);
     worst = std::max(worst, float(std::fabs(std::log(sum))));
@@ -59,9 +60,16 @@ TEST_P(GoldenLogits, EqualTransformers) {
   for (const std::string& isa : available_isa_names())
     for (const char* layout : {"auto", "rows", "columns"}) {
       if (path == test::kDefaultModel && std::string(layout) != "auto") continue;
-      if (path == test::kDefaultModel && isa == "scalar" && available_isa_names().size() > 1) continue;  // minutes; tiny-q4_1 stands for it
+      if (path == test::kDefaultModel && isa == "scalar" && available_isa_names().size() > 1)
+        continue;  // minutes; tiny-q4_1 stands for it
       SCOPED_TRACE(isa + " " + layout);
-      Engine engine({.model = path, .threads = path == test::kDefaultModel ? 0 : 1, .isa = isa, .activations = "f32", .kv = "f32", .prefill_chunk = 17, .layout = layout});
+      Engine engine({.model = path,
+                     .threads = path == test::kDefaultModel ? 0 : 1,
+                     .isa = isa,
+                     .activations = "f32",
+                     .kv = "f32",
+                     .prefill_chunk = 17,
+                     .layout = layout});
       for (const std::string prompt : golden.meta().at("prompts")) {
         compare_logits(golden, prompt, engine);
         if (path == test::kDefaultModel && kAddressSanitizer) break;  // one of them: minutes otherwise
@@ -71,7 +79,8 @@ TEST_P(GoldenLogits, EqualTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
-                         testing::Values("tiny-tied", "tiny-linear", "tiny-llama3", "tiny-yarn", "tiny-q4_1", "smollm2-135m-q4_1"),
+                         testing::Values("tiny-tied", "tiny-linear", "tiny-llama3", "tiny-yarn", "tiny-q4_1",
+                                         "smollm2-135m-q4_1"),
                          [](const auto& param) {
                            std::string name = param.param;
                            for (char& c : name)

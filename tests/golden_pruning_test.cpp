@@ -25,7 +25,9 @@ struct Record : SelectionObserver {
     for (const int i : c) of[size_t(i)] = 1;
     sizes[layer] = {int(r.size()), int(c.size()), int(p.size())};
   }
-  void on_threshold(int, int layer, const char* site, double, float value, uint64_t) override { tau[{layer, site}] = value; }
+  void on_threshold(int, int layer, const char* site, double, float value, uint64_t) override {
+    tau[{layer, site}] = value;
+  }
   void on_chosen(int, int, int, const char*, bool, std::span<const int32_t>) override {}
 };
 
@@ -41,7 +43,8 @@ bool check_classes(const Golden& golden, const nlohmann::json& c, const Record& 
     for (size_t i = 0; i < found.size(); ++i) {
       const int want = (expected[layer * stride + i / 4] >> (2 * (i % 4))) & 3;
       swappable |= want == 3;
-      if (want != 3 && found[i] != want) ADD_FAILURE() << "layer " << layer << " channel " << i << ": " << found[i] << ", not " << want;
+      if (want != 3 && found[i] != want)
+        ADD_FAILURE() << "layer " << layer << " channel " << i << ": " << found[i] << ", not " << want;
     }
     const std::array<int, 3> sizes{c.at("retained"), c.at("candidate"), c.at("pruned")};
     EXPECT_EQ(record.sizes.at(int(layer)), sizes) << "layer " << layer;
@@ -117,7 +120,8 @@ TEST_P(GoldenPruning, EqualsTheReference) {
   for (const std::string& isa : available_isa_names()) {
     if (path == test::kDefaultModel && isa != available_isa_names().back()) continue;
     SCOPED_TRACE(isa);
-    Engine engine({.model = path, .threads = path == test::kDefaultModel ? 0 : 1, .isa = isa, .activations = "f32", .kv = "f32"});
+    Engine engine(
+        {.model = path, .threads = path == test::kDefaultModel ? 0 : 1, .isa = isa, .activations = "f32", .kv = "f32"});
     // The real model with its long prompts takes minutes, hours under sanitizers: python/check_pop.py runs them all.
     const int longest = path != test::kDefaultModel ? 300 : kAddressSanitizer ? 1 : 64;
     for (const auto& c : golden.meta().at("cases"))

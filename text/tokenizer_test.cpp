@@ -94,7 +94,8 @@ TEST(Tokenizer, ControlTokensInLiteralRangesStayText) {
   EXPECT_EQ(ends(std::vector<Tokenizer::Range>{{11, 21}}), 2);
   EXPECT_EQ(ends(std::vector<Tokenizer::Range>{{0, 1}, {20, 22}}), 1);  // touching a token is enough
   EXPECT_EQ(ends(std::vector<Tokenizer::Range>{{10, 11}, {21, 22}}), 3);
-  EXPECT_EQ(tokenizer.encode(text, true, std::vector<Tokenizer::Range>{{0, text.size()}}), tokenizer.encode(text, false));
+  EXPECT_EQ(tokenizer.encode(text, true, std::vector<Tokenizer::Range>{{0, text.size()}}),
+            tokenizer.encode(text, false));
 }
 
 TEST(Tokenizer, DecodeGivesTheBytesBack) {

@@ -8,8 +8,7 @@ namespace pop {
 namespace {
 
 int checked_int(const GgufFile& file, const std::string& key, uint64_t value, uint64_t low, uint64_t high) {
-  if (value < low || value > high)
-    fail("{}: key {}: expected {} to {}, found {}", file.path(), key, low, high, value);
+  if (value < low || value > high) fail("{}: key {}: expected {} to {}, found {}", file.path(), key, low, high, value);
   return int(value);
 }
 
@@ -26,9 +25,11 @@ float checked_float(const GgufFile& file, const std::string& key, double value, 
 void read_rope(const GgufFile& file, ModelSpec& spec) {
   RopeSpec& rope = spec.rope;
   rope.interleaved = true;  // converters permute q_proj and k_proj of this family for it
-  rope.dim = checked_int(file, "llama.rope.dimension_count",
-                         file.get_u64("llama.rope.dimension_count", uint64_t(spec.head_dim)), 2, uint64_t(spec.head_dim));
-  if (rope.dim % 2 != 0) fail("{}: key llama.rope.dimension_count: expected an even number, found {}", file.path(), rope.dim);
+  rope.dim =
+      checked_int(file, "llama.rope.dimension_count",
+                  file.get_u64("llama.rope.dimension_count", uint64_t(spec.head_dim)), 2, uint64_t(spec.head_dim));
+  if (rope.dim % 2 != 0)
+    fail("{}: key llama.rope.dimension_count: expected an even number, found {}", file.path(), rope.dim);
   rope.theta = checked_float(file, "llama.rope.freq_base", file.get_f64("llama.rope.freq_base", 10000.0), 1.0, 1e12);
 
   const std::string kind = file.get_string("llama.rope.scaling.type", "none");
@@ -47,9 +48,12 @@ void read_rope(const GgufFile& file, ModelSpec& spec) {
   if (rope.scaling == RopeSpec::Scaling::Yarn) {
     const std::string prefix = "llama.rope.scaling.";
     rope.original_context = required_int(file, prefix + "original_context_length", 1, 1 << 30);
-    rope.beta_fast = checked_float(file, prefix + "yarn_beta_fast", file.get_f64(prefix + "yarn_beta_fast", 32.0), 1e-3, 1e6);
-    rope.beta_slow = checked_float(file, prefix + "yarn_beta_slow", file.get_f64(prefix + "yarn_beta_slow", 1.0), 1e-3, 1e6);
-    rope.attention_factor = checked_float(file, prefix + "attn_factor", file.get_f64(prefix + "attn_factor", 0.0), 0.0, 1e3);
+    rope.beta_fast =
+        checked_float(file, prefix + "yarn_beta_fast", file.get_f64(prefix + "yarn_beta_fast", 32.0), 1e-3, 1e6);
+    rope.beta_slow =
+        checked_float(file, prefix + "yarn_beta_slow", file.get_f64(prefix + "yarn_beta_slow", 1.0), 1e-3, 1e6);
+    rope.attention_factor =
+        checked_float(file, prefix + "attn_factor", file.get_f64(prefix + "attn_factor", 0.0), 0.0, 1e3);
   }
   if (file.find("rope_freqs.weight") != nullptr) {
     const RawTensor divisors = file.tensor("rope_freqs.weight", {rope.dim / 2}, {DType::F32});
@@ -69,11 +73,12 @@ ModelSpec llama_spec(const GgufFile& file) {
   spec.d = required_int(file, "llama.embedding_length", 1, 1 << 20);
   spec.f = required_int(file, "llama.feed_forward_length", 1, 1 << 22);
   spec.heads = required_int(file, "llama.attention.head_count", 1, 1 << 14);
-  spec.kv_heads = checked_int(file, "llama.attention.head_count_kv",
-                              file.get_u64("llama.attention.head_count_kv", uint64_t(spec.heads)), 1, uint64_t(spec.heads));
+  spec.kv_heads =
+      checked_int(file, "llama.attention.head_count_kv",
+                  file.get_u64("llama.attention.head_count_kv", uint64_t(spec.heads)), 1, uint64_t(spec.heads));
   if (spec.heads % spec.kv_heads != 0)
-    fail("{}: key llama.attention.head_count_kv: expected a divisor of head_count {}, found {}", file.path(), spec.heads,
-         spec.kv_heads);
+    fail("{}: key llama.attention.head_count_kv: expected a divisor of head_count {}, found {}", file.path(),
+         spec.heads, spec.kv_heads);
   if (!file.has("llama.attention.key_length") && spec.d % spec.heads != 0)
     fail("{}: key llama.attention.head_count: expected a divisor of embedding_length {}, found {}", file.path(), spec.d,
          spec.heads);
@@ -81,7 +86,8 @@ ModelSpec llama_spec(const GgufFile& file) {
                               file.get_u64("llama.attention.key_length", uint64_t(spec.d / spec.heads)), 1, 1 << 14);
   const uint64_t value_dim = file.get_u64("llama.attention.value_length", uint64_t(spec.head_dim));
   if (value_dim != uint64_t(spec.head_dim))
-    fail("{}: key llama.attention.value_length: expected {} as key_length, found {}", file.path(), spec.head_dim, value_dim);
+    fail("{}: key llama.attention.value_length: expected {} as key_length, found {}", file.path(), spec.head_dim,
+         value_dim);
   spec.context_trained = required_int(file, "llama.context_length", 1, 1 << 30);
   spec.norm_eps = checked_float(file, "llama.attention.layer_norm_rms_epsilon",
                                 file.get_f64("llama.attention.layer_norm_rms_epsilon"), 0.0, 1.0);
