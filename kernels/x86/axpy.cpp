@@ -282,16 +282,19 @@ template <DType T>
 void axpy_blocks_float(const Matrix& w, const float* x, IndexList list, int begin, int end, int row0, int row1,
                        float* y) {
   const Shape s = shape_of<T>(w);
-  for (int row = row0; row < row1; row += kLanes) {
-    VF sum = zero();
-    Part part;
-    for (int i = begin; i < end;) {
-      const int first = i;
-      i = next_part(s, list, i, end, part);
+  for (int row = row0; row < row1; ++row) y[row] = 0;
+  Part part;
+  for (int i = begin; i < end;) {
+    const int first = i;
+    i = next_part(s, list, i, end, part);
+    const auto sum = [&](VF v, int row) __attribute__((always_inline)) {
       for (int k = 0; k < part.count; ++k)
-        sum = fma(set1(x[at(list, first + k)]), column_values<T>(part.column[k], part.header, row, s.padded_rows), sum);
-    }
-    store_first(y + row, row1 - row < kLanes ? row1 - row : kLanes, sum);
+        v = fma(set1(x[at(list, first + k)]), column_values<T>(part.column[k], part.header, row, s.padded_rows), v);
+      return v;
+    };
+    int row = row0;
+    for (; row + kLanes <= row1; row += kLanes) store(y + row, sum(load(y + row), row));
+    if (row < row1) store_first(y + row, row1 - row, sum(load_first(y + row, row1 - row), row));
   }
 }
 
