@@ -19,7 +19,7 @@ namespace pop::kernel_test {
 class IsaTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (!isa_available(GetParam())) GTEST_SKIP() << "ISA " << GetParam() << " not available here";
+    if (!isa_available(GetParam())) GTEST_SKIP() << "ISA " << GetParam() << " is not available here";
   }
   const KernelTable& table() const { return select_kernels(GetParam()); }
   static const KernelTable& scalar() { return select_kernels("scalar"); }
