@@ -241,7 +241,7 @@ void add_prompt_options(CLI::App& app, PromptArgs& args) {
       ->option_text("FILE")
       ->group(group);
   app.add_option("--ids", args.ids, "Token ids, separated by commas or blanks")->option_text("LIST")->group(group);
-  app.add_option("source", args.dash, "- reads standard input")->option_text("-")->group(group);
+  app.add_option("source", args.dash, "Standard input")->option_text("-")->group(group);
   app.add_flag("-e,--escape", args.escape, "Turn \\n, \\t, \\r and \\\\ of the text into what they stand for")
       ->group(group);
   app.add_flag("--special", args.special, "Text that spells a special token becomes that token")->group(group);

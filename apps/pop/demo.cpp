@@ -268,9 +268,9 @@ void add_demo(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<DemoArgs>();
   CLI::App* app = root.add_subcommand("demo");
   app->description(
-      "One question answered by the whole model, by POP and by pop+ at the same planned bytes; then the bytes read per "
-      "token, "
-      "the speed, and how far the pruned models moved. Greedy, so it says the same every time.");
+      "One question answered by the whole model, by POP and by pop+. pop+ is planned for the bytes of POP. Then the "
+      "bytes "
+      "read per token, the speed, and how far the pruned models moved. Greedy, so it says the same every time.");
   app->add_option("-p,--prompt", args->prompt, "The question [Why is the sky blue? ...]")->option_text("TEXT");
   app->add_option("-r,--ratio", args->ratio, "Share of the blocks' weights to prune, 0 to 1 [0.2]")
       ->option_text("R")

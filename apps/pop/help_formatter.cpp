@@ -16,9 +16,12 @@ std::string entry(const std::string& name, const std::string& description) {
 
 }  // namespace
 
-std::string HelpFormatter::make_usage(const CLI::App* app, std::string name) const {
+std::string HelpFormatter::make_usage(const CLI::App* app, std::string) const {
   const bool has_commands = !app->get_subcommands([](const CLI::App*) { return true; }).empty();
-  std::string out = "\nUsage: " + (name.empty() ? app->get_name() : name);
+  std::string name = app->get_name();
+  for (const CLI::App* above = app->get_parent(); above; above = above->get_parent())
+    name = above->get_name() + " " + name;
+  std::string out = "\nUsage: " + name;
   if (has_commands) out += " COMMAND";
   return out + " [options]\n";
 }

@@ -107,7 +107,6 @@ int run(int argc, char** argv) {
       "Runs large language models dense, or pruned online: POP, Partition-guided Online Pruning (arXiv 2602.06822).",
       "pop");
   app.formatter(std::make_shared<HelpFormatter>());
-  app.get_formatter()->label("SUBCOMMANDS", "COMMANDS");
   app.set_help_flag("-h,--help", "This page");
   app.set_version_flag("--version", version_text);
   app.footer(
@@ -118,6 +117,7 @@ int run(int argc, char** argv) {
   for (const auto add :
        {add_demo, add_run, add_chat, add_score, add_info, add_tokenize, add_methods, add_eval, add_bench, add_help})
     add(app, commands);
+  for (const Command& command : commands) command.app->group("Commands");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

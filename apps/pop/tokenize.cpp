@@ -104,7 +104,7 @@ void add_detokenize(CLI::App& root, Commands& commands) {
   app->description("Text of token ids: exactly the bytes the ids stand for, nothing added.");
   app->add_option("--ids", args->prompt.ids, "Token ids, separated by commas or blanks")->option_text("LIST");
   app->add_option("-f,--file", args->prompt.file, "A file of ids")->option_text("FILE");
-  app->add_option("source", args->prompt.dash, "- reads standard input")->option_text("-");
+  app->add_option("source", args->prompt.dash, "Standard input")->option_text("-");
   app->add_option("--lines", args->lines,
                   "A file (or -) with the ids of one document per line; one document per line out")
       ->option_text("FILE");
