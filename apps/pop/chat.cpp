@@ -172,7 +172,10 @@ class Chat {
     }
     fmt::print("\n");
     std::fflush(stdout);
-    messages_.push_back({"assistant", last_.text});
+    if (last_.finish_reason == "interrupted" && last_.text.empty())
+      messages_.pop_back();  // stopped before it said anything: the question is taken back too
+    else
+      messages_.push_back({"assistant", last_.text});
     if (last_.finish_reason == "length" && last_.prompt_tokens + last_.generated_tokens >= engine_.info().context)
       note(args_.output, "(the context is full; /reset starts afresh)");
     else if (last_.finish_reason == "length")
