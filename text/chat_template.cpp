@@ -1,7 +1,7 @@
 #include "text/chat_template.h"
 
-#include "text/jinja_interpreter.h"
-#include "text/jinja_parser.h"
+#include "text/jinja/interpreter.h"
+#include "text/jinja/parser.h"
 
 namespace pop {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "text/jinja_ast.h"
-#include "text/jinja_lexer.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/lexer.h"
 
 namespace pop::jinja {
 

@@ -2,8 +2,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "text/jinja_operators.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 namespace {

@@ -1,10 +1,10 @@
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 #include <utf8proc.h>
 
 #include <algorithm>
 
-#include "text/jinja_special_casing.h"
+#include "text/jinja/special_casing.h"
 
 namespace pop::jinja {
 namespace {

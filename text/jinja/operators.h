@@ -2,7 +2,7 @@
 #pragma once
 #include <string_view>
 
-#include "text/jinja_filters.h"
+#include "text/jinja/filters.h"
 
 namespace pop::jinja {
 

@@ -1,8 +1,8 @@
 // The methods of str.
 #include <algorithm>
 
-#include "text/jinja_operators.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 namespace {

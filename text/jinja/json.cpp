@@ -3,8 +3,8 @@
 #include <cmath>
 #include <optional>
 
-#include "text/jinja_filters.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 namespace {

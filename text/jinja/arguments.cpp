@@ -1,9 +1,9 @@
 // Binding call arguments to parameters, and the small conversions filters and methods share.
 #include <algorithm>
 
-#include "text/jinja_filters.h"
-#include "text/jinja_operators.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "text/jinja_filters.h"
-#include "text/jinja_operators.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 namespace {

@@ -1,9 +1,9 @@
-#include "text/jinja_value.h"
+#include "text/jinja/value.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 namespace {

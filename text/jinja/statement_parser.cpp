@@ -1,5 +1,5 @@
-#include "text/jinja_filters.h"
-#include "text/jinja_parser.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/parser.h"
 
 namespace pop::jinja {
 namespace {

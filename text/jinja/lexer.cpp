@@ -1,9 +1,9 @@
-#include "text/jinja_lexer.h"
+#include "text/jinja/lexer.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 namespace {

@@ -1,6 +1,6 @@
-#include "text/jinja_interpreter.h"
+#include "text/jinja/interpreter.h"
 
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 namespace {

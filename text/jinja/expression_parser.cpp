@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "text/jinja_filters.h"
-#include "text/jinja_parser.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/parser.h"
 
 namespace pop::jinja {
 

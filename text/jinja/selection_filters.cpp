@@ -1,9 +1,9 @@
 // map, select, reject and attr, the tests, and the look-up of filters and tests by name.
 #include <algorithm>
 
-#include "text/jinja_filters.h"
-#include "text/jinja_operators.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 namespace {

@@ -1,7 +1,7 @@
 // Calls: macros, the global functions, loop helpers; strftime.
 #include <algorithm>
 
-#include "text/jinja_interpreter.h"
+#include "text/jinja/interpreter.h"
 
 namespace pop::jinja {
 namespace {

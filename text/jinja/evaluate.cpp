@@ -1,5 +1,5 @@
 // Expressions.
-#include "text/jinja_interpreter.h"
+#include "text/jinja/interpreter.h"
 
 namespace pop::jinja {
 Value Interpreter::evaluate(const Expr& e) {

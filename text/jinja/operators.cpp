@@ -1,9 +1,9 @@
-#include "text/jinja_operators.h"
+#include "text/jinja/operators.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <optional>
 
-#include "text/jinja_filters.h"
-#include "text/jinja_operators.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/unicode.h"
 
 namespace pop::jinja {
 namespace {

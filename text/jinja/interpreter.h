@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "text/jinja_ast.h"
-#include "text/jinja_operators.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/operators.h"
 
 namespace pop::jinja {
 

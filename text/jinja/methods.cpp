@@ -1,7 +1,7 @@
 // Which attributes Python's types have, and the methods of list, tuple and dict.
 #include <algorithm>
 
-#include "text/jinja_operators.h"
+#include "text/jinja/operators.h"
 
 namespace pop::jinja {
 namespace {
