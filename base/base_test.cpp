@@ -1,4 +1,7 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -82,6 +85,31 @@ TEST(ThreadPool, RegionsOfChangingSizeFollowEachOther) {
   }
 }
 
+// A sanitizer needs more address space than this test leaves.
+#if defined(__has_feature)
+#define POP_HAS_FEATURE(x) __has_feature(x)
+#else
+#define POP_HAS_FEATURE(x) 0
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !POP_HAS_FEATURE(address_sanitizer) && \
+    !POP_HAS_FEATURE(thread_sanitizer) && !POP_HAS_FEATURE(memory_sanitizer)
+// In a child of its own, whose memory does not hold the stacks of so many threads.
+TEST(ThreadPoolDeathTest, MoreThreadsThanTheSystemGives) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto start = [] {
+    const rlimit limit = {size_t(1) << 30, size_t(1) << 30};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      ThreadPool pool(1024);
+    } catch (const Error& e) {
+      _exit(std::string(e.what()).find("expected 1024") != std::string::npos ? 7 : 1);
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(start(), testing::ExitedWithCode(7), "");
+}
+#endif
+
 TEST(AlignedBuffer, AlignedZeroedAndMovable) {
   for (const size_t bytes : {size_t(1), size_t(4096), size_t(3) << 20}) {
     AlignedBuffer buffer(bytes);
@@ -104,6 +132,13 @@ TEST(MappedFile, ErrorsNameTheFile) {
       EXPECT_NE(std::string(e.what()).find(path), std::string::npos);
     }
   }
+}
+
+TEST(MappedFile, APipeIsRefusedAtOnce) {
+  const std::string path = testing::TempDir() + "mapped_file_pipe." + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THROW(MappedFile{path}, Error);
+  std::remove(path.c_str());
 }
 
 TEST(Printable, EscapesWhatATerminalMustNotSee) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -56,6 +57,13 @@ struct ThreadPool::Impl {
     }
   }
 
+  void end() {
+    stop.store(true);
+    region.fetch_add(1, std::memory_order_release);
+    region.notify_all();
+    for (auto& worker : workers) worker.join();
+  }
+
   void loop(int thread) {
     uint32_t seen = 0;
     for (;;) {
@@ -80,15 +88,16 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()), threads_(threads) {
   if (threads < 1 || threads > 1024) fail("threads: expected 1 to 1024, found {}", threads);
-  for (int t = 1; t < threads; ++t) impl_->workers.emplace_back([this, t] { impl_->loop(t); });
+  try {
+    for (int t = 1; t < threads; ++t) impl_->workers.emplace_back([this, t] { impl_->loop(t); });
+  } catch (const std::exception& e) {  // limits of memory or of threads
+    const size_t started = impl_->workers.size() + 1;
+    impl_->end();
+    fail("threads: expected {}, the system gave {}: {}", threads, started, e.what());
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  impl_->stop.store(true);
-  impl_->region.fetch_add(1, std::memory_order_release);
-  impl_->region.notify_all();
-  for (auto& worker : impl_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { impl_->end(); }
 
 void ThreadPool::run_erased(int pieces, void* body, Call call) {
   if (pieces <= 0) return;
