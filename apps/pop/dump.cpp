@@ -20,6 +20,10 @@ OutputFile::~OutputFile() {
   if (file_) std::fclose(file_);
 }
 
+void OutputFile::write(std::string_view bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) broken();
+}
+
 void OutputFile::close() {
   std::FILE* file = file_;
   file_ = nullptr;
@@ -35,13 +39,13 @@ void PartitionDump::on_partition(int sequence, int layer, std::span<const int32_
   Json json = {{"seq", first_ + sequence}, {"layer", layer},       {"expert", 0},
                {"p", plan_.ffn_sparsity},  {"gamma", plan_.gamma}, {"R", retained},
                {"C", candidate},           {"P", pruned},          {"scores", scores}};
-  fmt::print(file_.get(), "{}\n", to_text(json));
+  file_.write(to_text(json) + "\n");
 }
 
 void PartitionDump::on_threshold(int sequence, int layer, const char* site, double level, float tau, uint64_t counted) {
   Json json = {{"seq", first_ + sequence}, {"layer", layer}, {"site", site}, {"v", level}, {"tau", tau},
                {"counted", counted}};
-  fmt::print(file_.get(), "{}\n", to_text(json));
+  file_.write(to_text(json) + "\n");
 }
 
 void PartitionDump::on_chosen(int sequence, int token, int layer, const char* site, bool columns,
@@ -52,7 +56,7 @@ void PartitionDump::on_chosen(int sequence, int token, int layer, const char* si
   else if (std::string_view(site) != "down")
     return;  // of channels, the final choice; what gate and up computed is R and C
   json["chosen"] = chosen;
-  fmt::print(file_.get(), "{}\n", to_text(json));
+  file_.write(to_text(json) + "\n");
 }
 
 void LogitsDump::add(std::span<const float> logits) {
@@ -62,7 +66,7 @@ void LogitsDump::add(std::span<const float> logits) {
     write_header();
   }
   if (logits.size() != width_) fail("--dump-logits: expected {} logits, found {}", width_, logits.size());
-  std::fwrite(logits.data(), sizeof(float), logits.size(), file_.get());
+  file_.write({reinterpret_cast<const char*>(logits.data()), logits.size_bytes()});
   ++rows_;
 }
 
@@ -79,7 +83,7 @@ void LogitsDump::write_header() {
   text.back() = '\n';
   const std::string magic("\x93NUMPY\x01\x00", 8);
   const std::string length = {static_cast<char>(text.size() & 0xff), static_cast<char>(text.size() >> 8)};
-  fmt::print(file_.get(), "{}{}{}", magic, length, text);
+  file_.write(magic + length + text);
 }
 
 Dumps::Dumps(const DumpArgs& args, const PrunePlanInfo& plan) {

@@ -19,6 +19,7 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
   std::FILE* get() const { return file_; }
+  void write(std::string_view bytes);
   void close();
 
  private:

@@ -177,7 +177,7 @@ void write_csv(const std::string& path, const std::vector<std::vector<std::strin
     std::string line;
     for (const auto& cell : row) line += csv_field(cell) + ",";
     if (!line.empty()) line.pop_back();
-    fmt::print(file.get(), "{}\n", line);
+    file.write(line + "\n");
   }
   file.close();
 }

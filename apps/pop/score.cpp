@@ -33,6 +33,9 @@ void check_split(int split, size_t tokens, const std::string& where) {
     fail("{}: expected 1 to {} (the number of tokens), found {}", where, tokens, split);
 }
 
+// Lists are named only: writing one that is nested a million deep would overflow the stack.
+std::string shown(const Json& json) { return json.is_structured() ? json.type_name() : printable(to_text(json)); }
+
 // One line of --lines. Whatever is wrong with it is said with its number.
 ScoreRequest parse_line(const std::string& line, const std::string& where, const Engine& engine, bool special) {
   const Json json = Json::parse(line, nullptr, false);
@@ -49,8 +52,7 @@ ScoreRequest parse_line(const std::string& line, const std::string& where, const
       fail("{}: \"ids\": expected a list of token ids, found {}", where, json["ids"].type_name());
     for (const Json& id : json["ids"]) {
       if (!id.is_number_integer() || id < 0 || id >= engine.info().vocab)
-        fail("{}: \"ids\": expected whole numbers from 0 to {}, found {}", where, engine.info().vocab - 1,
-             printable(to_text(id)));
+        fail("{}: \"ids\": expected whole numbers from 0 to {}, found {}", where, engine.info().vocab - 1, shown(id));
       request.ids.push_back(id.get<int32_t>());
     }
   }
@@ -59,7 +61,7 @@ ScoreRequest parse_line(const std::string& line, const std::string& where, const
     const Json& split = json["split"];
     if (!split.is_number_integer() || split < 1 || split > request.ids.size())
       fail("{}: \"split\": expected a whole number from 1 to {} (the tokens), found {}", where, request.ids.size(),
-           printable(to_text(split)));
+           shown(split));
     request.split = split.get<int>();
   }
   return request;
