@@ -155,6 +155,26 @@ TEST(Model, PathWithBlanksQuotesAndOtherLetters) {
   EXPECT_EQ(pop({"tokenize", "-m", path, "-p", "A"}).out, "65\n");
 }
 
+TEST(Model, WithoutTokenizerRunsOnIds) {
+  Folder folder;
+  std::string bytes = read_bytes(kTiny);
+  const std::string key = "tokenizer.ggml.model";
+  ASSERT_NE(bytes.find(key), std::string::npos);
+  bytes.replace(bytes.find(key), key.size(), "tokenizer.ggml.mode_");
+  const std::string path = folder.write("ids.gguf", bytes);
+  const auto hash = [](const std::string& model) {
+    return run_json({"score", "-m", model, "--ids", "97,98,99"})["logits_hash"];
+  };
+  EXPECT_EQ(hash(path), hash(kTiny));
+  EXPECT_EQ(run_json({"run", "-m", path, "--ids", "97,98", "-n", "3"})["ids"].size(), 3u);
+  EXPECT_EQ(run_json({"info", "-m", path})["savings"].size(), run_json({"info", "-m", kTiny})["savings"].size());
+  EXPECT_EQ(pop({"score", "-m", path, "--ids", "97,98,99"}).code, 0);
+  EXPECT_EQ(pop({"bench", "decode", "-m", path, "-p", "8", "-n", "4", "--rounds", "1"}).code, 0);
+  const Outcome text = pop({"run", "-m", path, "-p", "abc"});
+  EXPECT_EQ(text.code, 1);
+  EXPECT_NE(text.err.find("expected a tokenizer"), std::string::npos) << text.err;
+}
+
 TEST(Score, SumsAreThoseOfItsLogprobs) {
   const Json json = run_json(tiny("score", {"-p", "abcdefgh", "--split", "3", "--prune", "pop"}));
   expect_keys(json, {"ids", "split", "logprobs", "nll_sum", "scored", "nll_decode_sum", "scored_decode", "top",

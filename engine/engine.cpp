@@ -66,7 +66,9 @@ std::vector<int32_t> Engine::prompt(std::string_view text, bool special) const {
 std::string Engine::decode(std::span<const int32_t> ids, bool skip_special) const {
   return impl_->text->tokenizer().decode(ids, skip_special);
 }
-std::string Engine::token_text(int32_t id) const { return std::string(impl_->text->tokenizer().piece(id)); }
+std::string Engine::token_text(int32_t id) const {
+  return impl_->text->has_tokenizer() ? std::string(impl_->text->tokenizer().piece(id)) : "";
+}
 bool Engine::ends_generation(int32_t id) const {
   return impl_->text->has_tokenizer() && impl_->text->tokenizer().is_end_of_generation(id);
 }

@@ -204,7 +204,7 @@ class Engine {
   std::vector<int32_t> encode(std::string_view text, bool special = false) const;
   std::vector<int32_t> prompt(std::string_view text, bool special = false) const;  // encode, with the BOS rule
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
-  std::string token_text(int32_t id) const;
+  std::string token_text(int32_t id) const;  // "" where the model has no tokenizer
   bool ends_generation(int32_t id) const;
   // The model's own template over the messages, ids of a prompt that ends where the assistant speaks. Contents are encoded as
   // plain text: a user cannot forge a special token. Throws if the model has no template or the template refuses.

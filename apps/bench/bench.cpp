@@ -92,6 +92,7 @@ std::vector<Row> make_rows(const BenchArgs& args, Engine& engine) {
 std::vector<int32_t> prompt_of(const Engine& engine, int tokens) {
   std::string text;
   std::vector<int32_t> ids;
+  if (engine.info().tokenizer_model.empty()) ids.assign(tokens, 0);
   while (static_cast<int>(ids.size()) < tokens) {
     text += kText;
     ids = engine.prompt(text);
@@ -357,6 +358,7 @@ void add_roof(CLI::App& root, Commands& commands) {
 
 void add_bench(CLI::App& root, Commands& commands) {
   CLI::App* app = root.add_subcommand("bench");
+  app->require_subcommand(0, 1);
   app->description("Speed, beside the memory's own speed.");
   app->footer(
       "Examples:\n"
