@@ -1,5 +1,8 @@
 // What the program says about itself, and how it answers what it cannot do.
+#include <sys/wait.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 
 #include "apps/program_test.h"
@@ -57,6 +60,12 @@ TEST(Help, PruningFitsAScreenAndExplainsTheWords) {
   for (const char* word : {"--ratio", "--gamma", "--metric"}) EXPECT_NE(done.out.find(word), std::string::npos);
 }
 
+TEST(Help, OfACommandIsItsPage) {
+  for (const char* command : {"run", "chat", "methods"})
+    EXPECT_EQ(pop({"help", command}).out, pop({command, "--help"}).out) << command;
+  EXPECT_EQ(pop({"help"}).out, pop({"--help"}).out);
+}
+
 TEST(Version, NamesBuildAndInstructionSets) {
   const Outcome done = pop({"--version"});
   EXPECT_EQ(done.code, 0);
@@ -80,8 +89,10 @@ TEST(Usage, UnknownWordsSuggestTheNearest) {
   expect_error({"run", "--prnue", "pop", "-p", "x"}, 2, "the nearest is --prune");
   expect_error({"run", "-p", "x", "--prune", "popp"}, 2, "the nearest is pop");
   expect_error({"eval", "k"}, 2, "unknown command 'k'");
+  expect_error({"bench", "decode", "roof"}, 2, "unknown argument 'roof'");
   expect_error({"help", "prunin"}, 2, "the nearest is pruning");
   expect_error({"bench", "decode", "-m", kTiny, "--methods", "dens"}, 2, "the nearest is dense");
+  expect_error({"rnu", "--help"}, 2, "the nearest is run");
   expect_error({}, 2, "no command");
 }
 
@@ -97,6 +108,8 @@ TEST(Usage, ValuesAreChecked) {
   expect_error({"run", "-p", "x", "--ratio"}, 2, "expected a value");
   expect_error({"run", "-p", "x", "--prune", "pop", "--ratio", "0.2", "--ffn-sparsity", "0.3"}, 2, "exclude");
   expect_error({"run", "-p", "x", "--ratio", "0.2"}, 2, "--prune pop");
+  expect_error({"run", "-p", "x", "-n", "1", "-n", "2"}, 2, "--max-tokens: expected once");
+  expect_error({"run", "-p", "x", "-m", ""}, 2, "--model");
   expect_error({"run"}, 2, "found none");
   expect_error({"run", "-p", "a", "-f", "b"}, 2, "found several");
   expect_error({"run", "word"}, 2, "'word'");
@@ -133,6 +146,10 @@ TEST(Input, WhatIsWrongIsNamed) {
   expect_error({"score", "-m", kTiny, "-p", "abc", "--split", "4"}, 1, "--split");
 }
 
+TEST(Input, MessagesCannotSteerTheTerminal) {
+  expect_error({"run", "-m", "a\x1b[31mb\nc", "-p", "x"}, 1, "a\\x1b[31mb c: cannot open");
+}
+
 TEST(Input, LinesAreHostile) {
   const Words words = {"score", "-m", kTiny, "--lines", "-"};
   const std::string good = "{\"text\":\"abc\"}\n";
@@ -147,8 +164,40 @@ TEST(Input, LinesAreHostile) {
   expect_error(words, 1, "\"split\"", "{\"text\":\"abc\",\"split\":4}\n");
   expect_error(words, 1, "\"split\"", "{\"text\":\"abc\",\"split\":0}\n");
   expect_error(words, 1, "\"split\"", "{\"text\":\"abc\",\"split\":18446744073709551615}\n");
-  expect_error(words, 1, "JSON", std::string(100000, '[') + "\n");
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  expect_error(words, 1, "JSON", deep + "\n");
+  expect_error(words, 1, "found array", "{\"ids\":[" + deep + "]}\n");
+  expect_error(words, 1, "found array", "{\"ids\":[1],\"split\":" + deep + "}\n");
   expect_error(words, 1, "at most 512", "{\"text\":\"" + std::string(600, 'a') + "\"}\n");
+}
+
+// The program's exit code with these redirections, as a shell writes them.
+int with_streams(const std::string& arguments, const std::string& redirections) {
+  return WEXITSTATUS(std::system(("'" POP_PROGRAM "' " + arguments + " " + redirections).c_str()));
+}
+
+TEST(Streams, NobodyListensToStderr) {
+  const std::string run = std::string("run -m ") + kTiny + " -p ab -n 3 --temp 0 ";
+  for (const char* stream : {"2>&-", "2>/dev/full"}) {
+    EXPECT_EQ(with_streams(run, std::string(">/dev/null ") + stream), 0) << stream;
+    EXPECT_EQ(with_streams("nonsense", stream), 2) << stream;
+  }
+  EXPECT_EQ(with_streams(run, "<&- >&- 2>&-"), 1);
+}
+
+TEST(Streams, WhatCannotBePrintedIsAnError) {
+  const std::string tiny = std::string("-m ") + kTiny;
+  for (const char* command : {"run --help", "--help", "--version", "help pruning", "methods --json"})
+    for (const char* stream : {">&-", ">/dev/full"})
+      EXPECT_EQ(with_streams(command, std::string(stream) + " 2>/dev/null"), 1) << command << " " << stream;
+  Folder folder;
+  const std::string dump = folder.path("logits.npy");
+  EXPECT_EQ(with_streams("score " + tiny + " -p abc --dump-logits " + dump, ">&- 2>/dev/null"), 1);
+  EXPECT_EQ(read_bytes(dump).size(), 128u + 3 * 259 * 4);  // and nothing of the result in the dump
+  const Outcome full =
+      pop({"score", "-m", kTiny, "-p", "abc", "--split", "1", "--prune", "pop", "--dump-partition", "/dev/full"});
+  EXPECT_EQ(full.code, 1);
+  EXPECT_NE(full.err.find("/dev/full: could not be written"), std::string::npos) << full.err;
 }
 
 }  // namespace

@@ -352,6 +352,7 @@ void add_kl(CLI::App& root, Commands& commands) {
 
 void add_eval(CLI::App& root, Commands& commands) {
   CLI::App* app = root.add_subcommand("eval");
+  app->require_subcommand(0, 1);
   app->description("How much pruning changes the model.");
   app->footer(
       "Examples:\n"

@@ -126,6 +126,7 @@ void add_model_options(CLI::App& app, EngineOptions& options) {
   const char* group = "Model";
   app.add_option("-m,--model", options.model, "GGUF file, or the first of a split one [the default model]")
       ->option_text("PATH")
+      ->check(not_empty())
       ->group(group);
   app.add_option("-t,--threads", options.threads, "Worker threads [the CPUs this process may use]")
       ->option_text("N")

@@ -94,14 +94,14 @@ class Chat {
       try {
         line.starts_with("/") ? command(line) : answer(line);
       } catch (const std::exception& error) {  // a conversation outlives a mistake
-        fmt::print(stderr, "pop: {}\n", error.what());
+        report(error.what());
       }
     }
   }
 
  private:
   void prompt() const {
-    if (is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO) && !args_.output.quiet) fmt::print(stderr, "> ");
+    if (is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO) && !args_.output.quiet) to_stderr("> ");
   }
 
   void reset() {

@@ -1,12 +1,16 @@
 // The program `pop`: finds the command, runs it, turns what went wrong into one line and an exit code.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <new>
+#include <system_error>
 
 #include "apps/pop/command.h"
 #include "apps/pop/help_formatter.h"
+#include "apps/pop/terminal.h"
 #include "apps/pop/validators.h"
 #include "base/error.h"
 #include "engine/pop.h"
@@ -15,11 +19,28 @@ namespace pop::app {
 namespace {
 
 int complain(ExitCode code, std::string message) {
-  for (char& c : message)
-    if (c == '\n' || c == '\r') c = ' ';  // one line, whatever a library put into its message
   std::fflush(stdout);
-  fmt::print(stderr, "pop: {}\n", message);
+  report(std::move(message));
   return code;
+}
+
+// What was printed must have arrived before 0 may be said.
+int finish(int code) {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout))
+    return complain(kFailed, "standard output: could not be written");
+  return code;
+}
+
+int show(const std::string& page) {
+  std::fwrite(page.data(), 1, page.size(), stdout);
+  return finish(kDone);
+}
+
+// A file opened by a process whose standard output is closed would get its number, and the result would be written into
+// it. The stand-ins are open the wrong way round, so that using them still fails.
+void occupy_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) < 0) static_cast<void>(open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY));
 }
 
 std::string version_text() {
@@ -76,8 +97,11 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
     if (!words.empty()) return complain(kUsage, unexpected(*command, option == words.end() ? words[0] : *option));
   }
   std::string message = error.what();
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) && message.starts_with("-"))
-    message = message.substr(0, message.find(':')) + ": expected a value, found none";
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) && message.starts_with("-")) {
+    const bool repeated = message.find("At Most") != std::string::npos;
+    message = message.substr(0, message.find(':')) +
+              (repeated ? ": expected once, found more than once" : ": expected a value, found none");
+  }
   return complain(kUsage, prefix(command) + message);
 }
 
@@ -85,10 +109,7 @@ int run_command(const Commands& commands) {
   try {
     for (const Command& command : commands) {
       if (!command.app->parsed()) continue;
-      const int code = command.action();
-      if (std::fflush(stdout) != 0 || std::ferror(stdout))
-        return complain(kFailed, "standard output: could not be written");
-      return code;
+      return finish(command.action());
     }
     return complain(kUsage, "no command given; see pop --help");
   } catch (const Interrupted&) {
@@ -98,7 +119,7 @@ int run_command(const Commands& commands) {
   } catch (const std::bad_alloc&) {
     return complain(kFailed, "not enough memory");
   } catch (const std::exception& error) {
-    return complain(kFailed, error.what());
+    return complain(kFailed, std::ferror(stdout) ? "standard output: could not be written" : error.what());
   }
 }
 
@@ -118,14 +139,16 @@ int run(int argc, char** argv) {
        {add_demo, add_run, add_chat, add_score, add_info, add_tokenize, add_methods, add_eval, add_bench, add_help})
     add(app, commands);
   for (const Command& command : commands) command.app->group("Commands");
+  app.require_subcommand(0, 1);  // else the second word of `help run` would be a command, too
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", deepest_parsed(app)->help());
-    return kDone;
+    const CLI::App* command = deepest_parsed(app);
+    const auto words = app.remaining(true);
+    if (command == &app && !words.empty()) return complain(kUsage, unexpected(app, words[0]));
+    return show(command->help());
   } catch (const CLI::Success& success) {  // --version
-    fmt::print("{}\n", success.what());
-    return kDone;
+    return show(success.what() + std::string("\n"));
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);
   }
@@ -135,4 +158,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace pop::app
 
-int main(int argc, char** argv) { return pop::app::run(argc, argv); }
+int main(int argc, char** argv) {
+  pop::app::occupy_standard_descriptors();
+  return pop::app::run(argc, argv);
+}

@@ -81,7 +81,8 @@ int help(CLI::App& root, const std::string& topic) {
     return kDone;
   }
   if (topic.empty()) {
-    fmt::print("{}", root.help());
+    // root.help() would be the page of the command that was given, which is this one.
+    fmt::print("{}", root.get_formatter()->make_help(&root, root.get_name(), CLI::AppFormatMode::Normal));
     return kDone;
   }
   std::vector<std::string> topics = {"pruning"};

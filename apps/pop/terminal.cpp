@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "apps/pop/command.h"
+#include "base/error.h"
 
 namespace pop::app {
 namespace {
@@ -27,6 +28,17 @@ std::string duration(double seconds) {
 }
 
 }  // namespace
+
+void to_stderr(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+void report(std::string message) {
+  for (char& c : message)
+    if (c == '\n' || c == '\r') c = ' ';  // one line, whatever a library put into its message
+  to_stderr(fmt::format("pop: {}\n", printable(message, 4000)));
+}
 
 bool is_terminal(int descriptor) { return isatty(descriptor) == 1; }
 
@@ -62,7 +74,7 @@ Progress::Progress(std::string what, const OutputArgs& args)
       last_(start_) {}
 
 Progress::~Progress() {
-  if (drawn_) fmt::print(stderr, "\r\x1b[K");
+  if (drawn_) to_stderr("\r\x1b[K");
 }
 
 void Progress::update(int64_t done, int64_t total) {
@@ -76,13 +88,12 @@ void Progress::update(int64_t done, int64_t total) {
   const int filled = int(share * kWidth);
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const std::string left = share > 0 ? duration(elapsed * (1 - share) / share) : "?";
-  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f}%, {} left\x1b[K", what_, "", filled, "", kWidth - filled,
-             share * 100, left);
-  std::fflush(stderr);
+  to_stderr(fmt::format("\r{} [{:#<{}}{:.<{}}] {:3.0f}%, {} left\x1b[K", what_, "", filled, "", kWidth - filled,
+                        share * 100, left));
 }
 
 void note(const OutputArgs& args, const std::string& line) {
-  if (!args.quiet) fmt::print(stderr, "{}\n", line);
+  if (!args.quiet) to_stderr(line + "\n");
 }
 
 }  // namespace pop::app

@@ -11,6 +11,12 @@ namespace pop::app {
 
 bool is_terminal(int descriptor);
 
+// Standard error may be closed or full: then there is nobody to tell, and no reason to stop.
+void to_stderr(std::string_view text);
+
+// "pop: MESSAGE" on standard error: one line, control characters shown as \xNN.
+void report(std::string message);
+
 // Escape sequences for stdout, or nothing where colours are off (--color, NO_COLOR, not a terminal).
 class Style {
  public:

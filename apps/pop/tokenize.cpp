@@ -8,6 +8,8 @@
 #include "apps/pop/args.h"
 #include "apps/pop/command.h"
 #include "apps/pop/results.h"
+#include "apps/pop/validators.h"
+#include "base/error.h"
 
 namespace pop::app {
 namespace {
@@ -23,6 +25,7 @@ struct TokenizeArgs {
 void add_tokenizer_options(CLI::App& app, TokenizeArgs& args) {
   app.add_option("-m,--model", args.engine.model, "GGUF file, or the first of a split one [the default model]")
       ->option_text("PATH")
+      ->check(not_empty())
       ->group("Model");
   add_output_options(app, args.output);
 }
@@ -86,7 +89,7 @@ int detokenize(const TokenizeArgs& args) {
   Engine engine = make_engine(args.engine);
   if (args.lines) {
     for_each_line(*args.lines, [&](std::string_view line, size_t number) {
-      print_text(args, engine, line, fmt::format("{}:{}", *args.lines, number));
+      print_text(args, engine, line, fmt::format("{}:{}", printable(*args.lines, 400), number));
       if (!args.output.json) fmt::print("\n");
     });
   } else if (from_file) {

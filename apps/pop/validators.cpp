@@ -69,6 +69,10 @@ CLI::Validator one_of(std::vector<std::string> words) {
           ""};
 }
 
+CLI::Validator not_empty() {
+  return {[](std::string& text) { return std::string(text.empty() ? "expected a text, found an empty one" : ""); }, ""};
+}
+
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.size() > 64) return "";
   std::string best;

@@ -13,6 +13,7 @@ CLI::Validator real_in(double low, double high);
 CLI::Validator whole_in(int64_t low, int64_t high);
 // One of the words; a near miss is answered with a suggestion.
 CLI::Validator one_of(std::vector<std::string> words);
+CLI::Validator not_empty();
 
 // The candidate with the fewest edits to `word` (two words exchanged, a letter changed, added or left out: one edit each),
 // or "" if none is near.
