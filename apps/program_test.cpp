@@ -198,6 +198,19 @@ TEST(Score, SumsAreThoseOfItsLogprobs) {
   }
 }
 
+// The score of an empty answer is that of no token, not that of the question.
+TEST(Score, NothingIsScoredAfterTheLastToken) {
+  const Json whole = run_json(tiny("score", {"-p", "abcd"}));
+  EXPECT_EQ(whole["scored"], 3);
+  for (const char* split : {"3", "4"}) {
+    const Json part = run_json(tiny("score", {"-p", "abcd", "--split", split}));
+    EXPECT_EQ(part["logprobs"].size(), 4u);
+    EXPECT_EQ(part["scored"], *split == '3' ? 1 : 0);
+    EXPECT_EQ(part["nll_sum"], *split == '3' ? -part["logprobs"][3].get<double>() : 0.0);
+    EXPECT_EQ(part["scored_decode"], 0);
+  }
+}
+
 TEST(Score, LinesGiveWhatEachAloneGives) {
   const std::string lines =
       "{\"text\":\"abcdef\",\"split\":2}\n{\"ids\":[1,2,3,4,5,6,7],\"split\":3}\n{\"text\":\"xy\"}\n";

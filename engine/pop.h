@@ -154,7 +154,7 @@ struct PartitionSummary {
 
 struct ScoreResult {
   std::vector<double> logprobs;  // [ids]; natural logarithm; NaN where not computed, and at 0 (nothing predicts it)
-  double nll_sum = 0;            // positions >= max(1, split), from score_from on
+  double nll_sum = 0;            // positions >= max(1, split) as asked for, from score_from on
   double nll_decode_sum = 0;     // positions > split
   int scored = 0, scored_decode = 0;
   std::vector<TopToken> top;  // 5 best of the last position

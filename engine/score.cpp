@@ -35,7 +35,7 @@ void take_logits(Job& job, int position, std::span<const float> logits, const Ke
   if (target < job.size()) {
     const double logprob = double(logits[size_t(job.request->ids[size_t(target)])]) - log_sum;
     r.logprobs[size_t(target)] = logprob;
-    if (target >= std::max(1, job.split == job.size() ? 1 : job.split)) r.nll_sum -= logprob, ++r.scored;
+    if (target >= std::max(1, job.request->split)) r.nll_sum -= logprob, ++r.scored;
     if (position >= job.split) r.nll_decode_sum -= logprob, ++r.scored_decode;
     return;
   }
