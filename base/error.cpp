@@ -2,6 +2,10 @@
 
 #include <cstdint>
 
+#ifdef __FAST_MATH__
+#error "-ffast-math and -Ofast let the compiler drop the checks for NaN and change sums: build without them"
+#endif
+
 namespace pop {
 
 std::string printable(std::string_view text, size_t limit) {
