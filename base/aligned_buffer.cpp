@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kHugePage = size_t(2) << 20;
 }
 
-AlignedBuffer::AlignedBuffer(size_t bytes) {
+AlignedBuffer::AlignedBuffer(size_t bytes, Pages pages) {
   if (bytes == 0) return;
   if (bytes >= kHugePage) {
     if (bytes > SIZE_MAX - 2 * kHugePage) fail("out of memory: {} bytes asked for", bytes);
@@ -25,7 +25,7 @@ AlignedBuffer::AlignedBuffer(size_t bytes) {
     if (aligned > begin) munmap(begin, size_t(aligned - begin));
     const size_t tail = size_t(begin + length + kHugePage - (aligned + length));
     if (tail > 0) munmap(aligned + length, tail);
-    madvise(aligned, length, MADV_HUGEPAGE);  // best effort
+    madvise(aligned, length, pages == Pages::Huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);  // best effort
     data_ = aligned;
     mapped_ = length;
   } else {

@@ -1,4 +1,4 @@
-// An owned block of bytes, 64-byte aligned; from 2 MiB on, backed by huge pages where the system gives them.
+// An owned block of bytes, 64-byte aligned; from 2 MiB on, mapped, and backed by huge pages where wanted and given.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,11 @@ namespace pop {
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
+  // Huge: fewer TLB misses for what is read whole. Small: for what is mostly never touched (a huge page is zeroed whole at
+  // the first touch: the cache of an unused context would cost a second).
+  enum class Pages : uint8_t { Huge, Small };
   // Zero-filled. Throws Error if the system has not that much memory.
-  explicit AlignedBuffer(size_t bytes);
+  explicit AlignedBuffer(size_t bytes, Pages pages = Pages::Huge);
   ~AlignedBuffer() { release(); }
   AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {

@@ -20,8 +20,8 @@ class KvCache {
         head_bytes_(size_t(capacity) * size_t(spec.head_dim) * kv_element_bytes(type)),
         row_bytes_(size_t(spec.head_dim) * kv_element_bytes(type)),
         kv_heads_(spec.kv_heads),
-        keys_(head_bytes_ * size_t(spec.kv_heads) * size_t(spec.layers)),
-        values_(head_bytes_ * size_t(spec.kv_heads) * size_t(spec.layers)) {}
+        keys_(head_bytes_ * size_t(spec.kv_heads) * size_t(spec.layers), AlignedBuffer::Pages::Small),
+        values_(head_bytes_ * size_t(spec.kv_heads) * size_t(spec.layers), AlignedBuffer::Pages::Small) {}
 
   KvType type() const { return type_; }
   int capacity() const { return capacity_; }

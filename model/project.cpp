@@ -202,8 +202,9 @@ void decode_rows(const Pass& pass, const SiteTargets& targets, const Selection& 
     if (w.layout != Layout::Rows) continue;
     lists[i] = selection.kind == Selection::Kind::Rows ? selection.list : everything(w.rows / w.unit);
     if constexpr (kAddressSanitizer) guards[i].emplace(w, lists[i]);
-    // About 32 KiB of weights a piece: long enough to stream, short enough that threads end together.
-    size[i] = std::max(4, int((size_t(32) << 10) / std::max<size_t>(1, unit_bytes(w))));
+    // A few pieces a thread, so that threads end together though one was held up; none so short that it cannot stream.
+    const int least = std::max(4, int((size_t(32) << 10) / std::max<size_t>(1, unit_bytes(w))));
+    size[i] = std::max(least, (lists[i].count + pass.run.pool->threads() * 4 - 1) / (pass.run.pool->threads() * 4));
     pieces[i + 1] += (lists[i].count + size[i] - 1) / size[i];
   }
   for (int i = targets.count; i < 3; ++i) pieces[i + 1] = pieces[i];
