@@ -73,7 +73,7 @@ struct Session::Impl {
   void end_prefill(Sequence& s, int tokens_to_come, const Observation* observation, Timing& timing);
 };
 
-PruneOptions prune_options(const PruneSettings& settings, const PolicyContext& context, uint64_t total_weights);
+PruneOptions prune_options(const PruneSettings& settings, uint64_t total_weights);
 std::vector<ProfilePart> profile_parts(const Profile& profile);
 
 // A token id from outside. Throws Error naming the range.

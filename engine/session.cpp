@@ -47,7 +47,7 @@ void Observation::partitioned(const Sequence& sequence) const {
 
 Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings) : engine(e), pack(settings.pack) {
   const PolicyContext context = engine.policy_context();
-  policy = make_policy(prune_options(settings, context, engine.info.parameters), context);
+  policy = make_policy(prune_options(settings, engine.info.parameters), context);
   const PrunePlan& p = policy->plan();
   plan = {.method = p.method,
           .ratio_of = settings.ratio_of.empty() ? "blocks" : settings.ratio_of,

@@ -35,7 +35,7 @@ std::optional<Metric> metric(const char* option, const std::string& word) {
 
 }  // namespace
 
-PruneOptions prune_options(const PruneSettings& s, const PolicyContext&, uint64_t total_weights) {
+PruneOptions prune_options(const PruneSettings& s, uint64_t total_weights) {
   PruneOptions o;
   o.method = s.method;
   o.ratio = s.ratio;

@@ -2,18 +2,8 @@
 // must not show in the result, and, where AddressSanitizer is built in, poisoned, so that a read of them ends the test.
 #include <functional>
 
+#include "base/sanitizer.h"
 #include "kernels/test_matrix.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define POP_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define POP_ASAN 1
-#endif
-#endif
-#ifdef POP_ASAN
-#include <sanitizer/asan_interface.h>
-#endif
 
 namespace pop::kernel_test {
 namespace {
@@ -22,16 +12,10 @@ class Reads : public IsaTest {};
 
 using Run = std::function<std::vector<float>(const Matrix&)>;
 
-void poison([[maybe_unused]] const Matrix& w, [[maybe_unused]] IndexList list, [[maybe_unused]] bool on) {
-#ifdef POP_ASAN
-  for (const auto& [begin, end] : unread_ranges(w, list)) {
-    if (on) {
-      ASAN_POISON_MEMORY_REGION(w.data + begin, end - begin);
-    } else {
-      ASAN_UNPOISON_MEMORY_REGION(w.data + begin, end - begin);
-    }
-  }
-#endif
+void poison(const Matrix& w, IndexList list, bool on) {
+  if constexpr (!kAddressSanitizer) return;
+  for (const auto& [begin, end] : unread_ranges(w, list))
+    (on ? poison_memory : unpoison_memory)(w.data + begin, end - begin);
 }
 
 void check_reads(TestMatrix& m, IndexList list, const Run& run, const std::string& what) {
