@@ -154,23 +154,32 @@ void read_columns_row(const Matrix& w, int row, float* out) {
   }
 }
 
-// Calls visit(first byte, bytes) for what a read of `list` touches, positions ascending.
+// Calls visit(first byte, bytes) for what a read of `list` touches, positions ascending. A decoded token counts its bytes
+// with it in every layer: what does not depend on the index is worked out before the loop.
 template <class Visit>
 void visit_ranges(const Matrix& w, IndexList list, Visit&& visit) {
+  const uint64_t *const offset = w.offset, *const header_at = w.header_offset;
   if (w.layout == Layout::Rows) {
     const size_t bytes = unit_bytes(w);
-    for (int i = 0; i < list.count; ++i) visit(unit_offset(w, list[i]), bytes);
+    for (int i = 0; i < list.count; ++i) visit(offset != nullptr ? offset[list[i]] : size_t(list[i]) * bytes, bytes);
     return;
   }
   const size_t bytes = column_bytes(w), header = header_bytes(w);
-  const int block = column_block(w.type);
-  int last = -1;
+  const auto block = uint32_t(column_block(w.type));
+  const size_t whole = header + block * bytes;
+  uint32_t begin = 0, end = 0;  // columns of the block whose header was visited
+  size_t first = 0;             // its first column's byte
   for (int i = 0; i < list.count; ++i) {
-    if (header != 0 && list[i] / block != last) {
-      last = list[i] / block;
-      visit(header_offset(w, last), header);
+    const auto column = uint32_t(list[i]);
+    if (column >= end) {
+      const uint32_t b = column / block;
+      begin = b * block;
+      end = begin + block;
+      const size_t at = header_at != nullptr ? header_at[b] : b * whole;
+      first = at + header;
+      if (header != 0) visit(at, header);
     }
-    visit(column_offset(w, list[i]), bytes);
+    visit(offset != nullptr ? offset[column] : first + (column - begin) * bytes, bytes);
   }
 }
 
@@ -281,11 +290,13 @@ Matrix pack(const Matrix& w, IndexList keep, AlignedBuffer& memory, PackedTables
 }
 
 size_t bytes_read(const Matrix& w, IndexList list) {
+  const int all = w.layout == Layout::Rows ? w.rows / w.unit : w.cols;
+  if (list.count == all && w.offset == nullptr) return round_up(matrix_bytes(w), kLine);
   size_t lines = 0, seen = 0;  // seen: first line not counted yet
   visit_ranges(w, list, [&](size_t first, size_t bytes) {
     const size_t from = std::max(seen, first / kLine), to = (first + bytes + kLine - 1) / kLine;
-    if (to > from) lines += to - from;
-    seen = std::max(seen, to);
+    lines += to - std::min(from, to);
+    seen = to;
   });
   return lines * kLine;
 }
