@@ -1,10 +1,11 @@
 // The bytes of one prepared row of x, the same in every table.
 //   F32: [cols] floats in their own order.
-//   I8, I16 (cols a multiple of 32): [low byte codes][I16: high byte codes][scale][sum][scaled sum], each part padded with
-//   zeros to 64 bytes; the last three hold one 32-bit value per block. A block's value is scale * q, and
+//   I8, I16 (cols a multiple of 32): [low byte codes][I16: high byte codes][scale][sum][scaled sum][half sum], each part padded
+//   with zeros to 64 bytes; the last four hold one 32-bit value per block. A block's value is scale * q, and
 //     I8:  q = low, |q| <= 127;   I16: q = 255 * high + low, |q| <= 32512, |high|, |low| <= 127,
 //   so that 16-bit accuracy is had from two passes of the 8-bit products, and neither byte is ever -128.
-//   sum = sum of q over the block, scaled sum = scale * sum. Codes stand in the order of the 8-bit codes of a row in the same
+//   sum = sum of q over the block, scaled sum = scale * sum, half sum = sum of q over its first 16 elements (Q6_K has a
+//   scale per 16). Codes stand in the order of the 8-bit codes of a row in the same
 //   layout (tensor/layout.h): "lane = block" in Rows, their own order in Columns.
 // Only names with internal linkage, because instruction-set specific sources include this file.
 #pragma once
@@ -29,13 +30,14 @@ struct ActsView {
   const float* scale = nullptr;
   const int32_t* sum = nullptr;
   const float* scaled_sum = nullptr;
+  const int32_t* half_sum = nullptr;
 };
 
 constexpr size_t acts_planes(ActType type) { return type == ActType::I16 ? 2 : 1; }
 
 [[maybe_unused]] size_t acts_row_bytes(ActType type, int cols) {
   if (type != ActType::I8 && type != ActType::I16) return pad_line(size_t(cols) * 4);
-  return acts_planes(type) * pad_line(size_t(cols)) + 3 * pad_line(size_t(cols) / 32 * 4);
+  return acts_planes(type) * pad_line(size_t(cols)) + 4 * pad_line(size_t(cols) / 32 * 4);
 }
 
 [[maybe_unused]] ActsView acts_view(ActType type, int cols, const uint8_t* row) {
@@ -43,8 +45,10 @@ constexpr size_t acts_planes(ActType type) { return type == ActType::I16 ? 2 : 1
   const uint8_t* tail = row + acts_planes(type) * codes;
   return {reinterpret_cast<const int8_t*>(row),
           type == ActType::I16 ? reinterpret_cast<const int8_t*>(row + codes) : nullptr,
-          reinterpret_cast<const float*>(tail), reinterpret_cast<const int32_t*>(tail + values),
-          reinterpret_cast<const float*>(tail + 2 * values)};
+          reinterpret_cast<const float*>(tail),
+          reinterpret_cast<const int32_t*>(tail + values),
+          reinterpret_cast<const float*>(tail + 2 * values),
+          reinterpret_cast<const int32_t*>(tail + 3 * values)};
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ TEST_P(Layer, AbsScores) {
     for (const int unit : {1, 2})
       for (const Norm norm : {Norm::One, Norm::Two, Norm::Max}) {
         const DType type = DType(t);
-        const int units = 5, cols = is_plain(type) ? 333 : 512 + (is_fast_block(type) ? 7 * 32 : 0);
+        const int units = 5, cols = is_plain(type) ? 333 : 512 + (traits(type).block_elems == 32 ? 7 * 32 : 0);
         const TestMatrix m = random_matrix(type, Layout::Rows, units * unit, cols, unit, 14);
         const std::vector<float> x = random_vector(cols, 15);
         std::vector<float> out(units, -77.f), some(units, -77.f);

@@ -40,11 +40,14 @@ std::vector<Case> cases(const KernelTable& table, Layout layout) {
         add(type, act, 64, 100);
         add(type, act, 578, 130);
       } else if (is_fast_block(type)) {
-        for (const int blocks : {1, 3, 7, 8, 13, 18})
-          for (const int rows : {1, 3, 65}) add(type, act, rows, 32 * blocks);
-        add(type, act, 64, 96);
-        add(type, act, 578, 576);
-        add(type, act, 130, 32 * 34);
+        // Rows of part of a group of 32 blocks, of one, of several and a part, every length of the last chunks.
+        const int step = traits(type).block_elems;
+        for (const int steps : {1, 3, 7, 8, 13, 18})
+          for (const int rows : {1, 3, 65}) add(type, act, rows, step * steps);
+        add(type, act, 64, step == 32 ? 96 : 1024);
+        add(type, act, 578, step == 32 ? 576 : 768);
+        add(type, act, 130, step == 32 ? 32 * 34 : 256 * 5);
+        if (step == 32) add(type, act, 3, 32 * 79);
       } else {
         for (const int rows : {1, 6}) add(type, act, rows, 256 * rows);
       }

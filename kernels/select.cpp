@@ -87,6 +87,8 @@ ActType default_activations(const KernelTable& table, DType type, bool prefill) 
   // I8 costs KL 0.002 on the default model, twice what is allowed. In prefill without VNNI, two passes of 8-bit products are
   // slower than float32 multiplications (35 against 42 billion a second on one Zen 4 core), which are exact.
   if (prefill && std::string_view(table.name) == "avx2") return ActType::F32;
+  // gemm_units has no tiles of integer codes for the other types.
+  if (prefill && type != DType::Q8_0 && type != DType::Q4_0 && type != DType::Q4_1) return ActType::F32;
   return table.effective(ActType::I16, type, Layout::Rows);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/float16.h"
+#include "tensor/block_format.h"
 #include "tensor/dtype.h"
 
 namespace pop {
@@ -24,9 +25,6 @@ int crumb256(const uint8_t* qs, int i) { return qs[i / 128 * 32 + i % 32] >> (i 
 
 // 256 4-bit numbers in 128 bytes: each `run` bytes hold `run` numbers in their low halves, then `run` in the high ones.
 int nibble256(const uint8_t* qs, int run, int i) { return qs[i / (2 * run) * run + i % run] >> (i / run % 2 * 4) & 15; }
-
-// Float values of the sixteen codes of IQ4_NL and IQ4_XS (part of the format).
-constexpr float kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 // The 6-bit scales and minima of the eight 32-element groups of Q4_K and Q5_K, in 12 bytes: groups 0-3 have their scale in
 // the low six bits of bytes 0-3 and their minimum in bytes 4-7; groups 4-7 have four bits of each in bytes 8-11 and the
@@ -134,7 +132,7 @@ void block_q6_k(const uint8_t* b, float* out) {
 // Half d, 16 bytes of 4-bit codes.
 void block_iq4_nl(const uint8_t* b, float* out) {
   const float d = load_half(b);
-  for (int i = 0; i < 32; ++i) out[i] = d * kIq4Values[nibble32(b + 2, i)];
+  for (int i = 0; i < 32; ++i) out[i] = d * float(kIq4Codes[nibble32(b + 2, i)]);
 }
 
 // Half d, the upper two bits of eight 6-bit scales, 4 bytes of their lower four, 128 bytes of codes; scales offset by 32.
@@ -144,7 +142,7 @@ void block_iq4_xs(const uint8_t* b, float* out) {
   for (int group = 0; group < 8; ++group) {
     const int low = b[4 + group / 2] >> (group % 2 * 4) & 15;
     const float scale = d * static_cast<float>((low | (high >> (2 * group) & 3) << 4) - 32);
-    for (int i = 0; i < 32; ++i) out[32 * group + i] = scale * kIq4Values[nibble32(b + 8 + 16 * group, i)];
+    for (int i = 0; i < 32; ++i) out[32 * group + i] = scale * float(kIq4Codes[nibble32(b + 8 + 16 * group, i)]);
   }
 }
 

@@ -11,63 +11,23 @@ namespace {
 
 constexpr size_t round_up(size_t v, size_t to) { return (v + to - 1) / to * to; }
 
-bool four_bit(DType type) { return type == DType::Q4_0 || type == DType::Q4_1; }
-bool has_mins(DType type) { return type == DType::Q4_1; }
+// Columns are written for blocks with a half of their own and codes of one plane.
+bool four_bit(DType type) { return block_format(type).low_bits == 4; }
+bool has_mins(DType type) { return has_mins(block_format(type).scales); }
 
 size_t padded_rows(const Matrix& w) { return round_up(size_t(w.rows), kRowTile); }
 size_t plain_bytes(DType type) { return size_t(traits(type).block_bytes); }
 
-// One block of a file row, taken apart.
-struct FileBlock {
-  uint8_t code[kBlockElems];  // 4-bit codes 0..15, or the bits of an int8
-  uint16_t scale = 0, min = 0;
-};
-
-FileBlock read_file_block(DType type, const uint8_t* p) {
-  FileBlock b;
-  std::memcpy(&b.scale, p, 2);
-  if (type == DType::Q8_0) {
-    std::memcpy(b.code, p + 2, kBlockElems);
-    return b;
-  }
-  p += 2;
-  if (has_mins(type)) {
-    std::memcpy(&b.min, p, 2);
-    p += 2;
-  }
-  for (int i = 0; i < 16; ++i) {
-    b.code[i] = p[i] & 15;
-    b.code[i + 16] = p[i] >> 4;
-  }
-  return b;
-}
-
-// Where a code of a row lies: byte from the row's first, and bit shift inside it (4-bit types).
+// Where a code of a column lies: byte from the column's first, and bit shift inside it (4-bit types).
 struct CodePlace {
   size_t byte;
   int shift;
 };
 
-CodePlace row_code_place(bool nibbles, BlockPlace at, int block, int e) {
-  const int n = at.n, lane = block - at.first, s = e / 4, j = e % 4;
-  if (nibbles) return {size_t(at.first) * 16 + size_t((s % 4) * 4 * n + 4 * lane + j), s < 4 ? 0 : 4};
-  return {size_t(at.first) * 32 + size_t(s * 4 * n + 4 * lane + j), 0};
-}
-
 CodePlace column_code_place(DType type, int row) {
   const int in_tile = row % 64;
   if (four_bit(type)) return {size_t(row / 64 * 32 + 2 * (in_tile % 16) + in_tile / 32), in_tile / 16 % 2 * 4};
   return {size_t(row), 0};
-}
-
-size_t row_codes_bytes(DType type, int cols) { return four_bit(type) ? size_t(cols) / 2 : size_t(cols); }
-
-float block_value(DType type, int code, float scale, float min) {
-  switch (type) {
-    case DType::Q8_0: return float(int8_t(code)) * scale;
-    case DType::Q4_0: return float(code - 8) * scale;
-    default: return float(code) * scale + min;
-  }
 }
 
 float plain_value(DType type, const uint8_t* p) {
@@ -81,24 +41,80 @@ float plain_value(DType type, const uint8_t* p) {
   return type == DType::F16 ? f16_to_f32(h) : bf16_to_f32(h);
 }
 
-float half_at(const uint8_t* p, size_t i) {
-  uint16_t h;
-  std::memcpy(&h, p + 2 * i, 2);
-  return f16_to_f32(h);
+uint32_t word_at(const uint8_t* p) {
+  uint32_t v;
+  std::memcpy(&v, p, 4);
+  return v;
+}
+
+// Four elements of a block are one 32-bit word of a plane of `bits`: word s of the block at `lane` of a chunk of c blocks.
+size_t word_place(int bits, int c, int lane, int s) { return size_t(s % bits * 4 * c + 4 * lane); }
+
+void write_plane(int bits, int down, int c, int lane, const Block& block, uint8_t* chunk) {
+  const uint32_t mask = 0x01010101u * ((1u << bits) - 1);
+  for (int s = 0; s < 8; ++s) {
+    uint8_t* p = chunk + word_place(bits, c, lane, s);
+    const uint32_t word = word_at(p) | (word_at(block.code + 4 * s) >> down & mask) << (bits * (s / bits));
+    std::memcpy(p, &word, 4);
+  }
+}
+
+void read_plane(int bits, int up, int c, int lane, const uint8_t* chunk, Block& block) {
+  const uint32_t mask = 0x01010101u * ((1u << bits) - 1);
+  for (int s = 0; s < 8; ++s) {
+    const uint32_t word = word_at(chunk + word_place(bits, c, lane, s)) >> (bits * (s / bits)) & mask;
+    const uint32_t joined = word_at(block.code + 4 * s) | word << up;
+    std::memcpy(block.code + 4 * s, &joined, 4);
+  }
+}
+
+// Visits the scale fields of block `lane` of a group of n blocks at p: whole(value, place of a half), bits(value, place of a
+// byte, shift there, bits, shift in the value), so that writing and reading share one description.
+template <class Blk, class Whole, class Bits>
+void visit_scales(ScaleForm form, Blk& b, int n, int lane, Whole&& whole, Bits&& bits) {
+  const size_t l = size_t(lane), blocks = size_t(n), super = l / kSuperBlocks, supers = blocks / kSuperBlocks;
+  switch (form) {
+    case ScaleForm::Half: whole(b.d, 2 * l); break;
+    case ScaleForm::HalfMin:
+      whole(b.d, 2 * l);
+      whole(b.m, 2 * (blocks + l));
+      break;
+    case ScaleForm::SixBit: {
+      bits(b.scale[0], l, 0, 4, 0);
+      bits(b.min, l, 4, 4, 0);
+      const int shift = lane % 2 * 4;
+      bits(b.scale[0], blocks + l / 2, shift, 2, 4);
+      bits(b.min, blocks + l / 2, shift + 2, 2, 4);
+      whole(b.d, blocks + blocks / 2 + 2 * super);
+      whole(b.m, blocks + blocks / 2 + 2 * (supers + super));
+      break;
+    }
+    case ScaleForm::Byte16:
+      bits(b.scale[0], l, 0, 8, 0);
+      bits(b.scale[1], blocks + l, 0, 8, 0);
+      whole(b.d, 2 * blocks + 2 * super);
+      break;
+  }
 }
 
 void write_rows_block_row(DType type, int cols, const uint8_t* file_row, uint8_t* out) {
+  const BlockFormat f = block_format(type);
   const int blocks = cols / kBlockElems;
-  const size_t file_bytes = plain_bytes(type), codes = row_codes_bytes(type, cols);
-  for (int b = 0; b < blocks; ++b) {
-    const FileBlock block = read_file_block(type, file_row + size_t(b) * file_bytes);
-    const BlockPlace chunk = block_place(b, blocks);
-    for (int e = 0; e < kBlockElems; ++e) {
-      const CodePlace at = row_code_place(four_bit(type), chunk, b, e);
-      out[at.byte] = uint8_t(out[at.byte] | block.code[e] << at.shift);
-    }
-    std::memcpy(out + codes + 2 * size_t(b), &block.scale, 2);
-    if (has_mins(type)) std::memcpy(out + codes + 2 * size_t(blocks + b), &block.min, 2);
+  for (int i = 0; i < blocks; ++i) {
+    const Block block = read_file_block(type, file_row, i);
+    const GroupPlace group = group_place(f, i, blocks);
+    const BlockPlace chunk = block_place(i, blocks);
+    const int lane = i - chunk.first, before = chunk.first - group.first;
+    write_plane(f.low_bits, 0, chunk.n, lane, block, out + group.low + plane_bytes(f.low_bits, before));
+    if (f.high_bits != 0)
+      write_plane(f.high_bits, 4, chunk.n, lane, block, out + group.high + plane_bytes(f.high_bits, before));
+    uint8_t* p = out + group.scales;
+    visit_scales(
+        f.scales, block, group.n, i - group.first,
+        [p](const uint16_t& half, size_t at) { std::memcpy(p + at, &half, 2); },
+        [p](const uint8_t& value, size_t at, int shift, int bits, int from) {
+          p[at] = uint8_t(p[at] | (value >> from & ((1 << bits) - 1)) << shift);
+        });
   }
 }
 
@@ -113,27 +129,13 @@ void write_columns_row(const Matrix& w, int row, const uint8_t* file_row, uint8_
   const size_t header = header_bytes(w), whole = header + kBlockElems * column;
   const CodePlace at = column_code_place(w.type, row);
   for (int b = 0; b < w.cols / kBlockElems; ++b) {
-    const FileBlock block = read_file_block(w.type, file_row + size_t(b) * plain_bytes(w.type));
+    const Block block = read_file_block(w.type, file_row, b);
     uint8_t* base = out + size_t(b) * whole;
-    std::memcpy(base + 2 * size_t(row), &block.scale, 2);
-    if (has_mins(w.type)) std::memcpy(base + 2 * (padded_rows(w) + size_t(row)), &block.min, 2);
+    std::memcpy(base + 2 * size_t(row), &block.d, 2);
+    if (has_mins(w.type)) std::memcpy(base + 2 * (padded_rows(w) + size_t(row)), &block.m, 2);
     for (int e = 0; e < kBlockElems; ++e) {
       uint8_t& byte = base[header + size_t(e) * column + at.byte];
       byte = uint8_t(byte | block.code[e] << at.shift);
-    }
-  }
-}
-
-void read_rows_block_row(DType type, int cols, const uint8_t* in, float* out) {
-  const int blocks = cols / kBlockElems;
-  const uint8_t* scales = in + row_codes_bytes(type, cols);
-  for (int b = 0; b < blocks; ++b) {
-    const float scale = half_at(scales, size_t(b)), min = has_mins(type) ? half_at(scales, size_t(blocks + b)) : 0.f;
-    const BlockPlace chunk = block_place(b, blocks);
-    for (int e = 0; e < kBlockElems; ++e) {
-      const CodePlace at = row_code_place(four_bit(type), chunk, b, e);
-      const int code = four_bit(type) ? in[at.byte] >> at.shift & 15 : in[at.byte];
-      out[b * kBlockElems + e] = block_value(type, code, scale, min);
     }
   }
 }
@@ -145,12 +147,16 @@ void read_columns_row(const Matrix& w, int row, float* out) {
     return;
   }
   const CodePlace at = column_code_place(w.type, row);
-  for (int c = 0; c < w.cols; ++c) {
-    const uint8_t* header = w.data + header_offset(w, c / kBlockElems);
-    const int byte = w.data[column_offset(w, c) + at.byte];
-    const int code = four_bit(w.type) ? byte >> at.shift & 15 : byte;
-    const float min = has_mins(w.type) ? half_at(header, padded_rows(w) + size_t(row)) : 0.f;
-    out[c] = block_value(w.type, code, half_at(header, size_t(row)), min);
+  for (int b = 0; b < w.cols / kBlockElems; ++b) {
+    Block block;
+    const uint8_t* header = w.data + header_offset(w, b);
+    std::memcpy(&block.d, header + 2 * size_t(row), 2);
+    if (has_mins(w.type)) std::memcpy(&block.m, header + 2 * (padded_rows(w) + size_t(row)), 2);
+    for (int e = 0; e < kBlockElems; ++e) {
+      const int byte = w.data[column_offset(w, b * kBlockElems + e) + at.byte];
+      block.code[e] = uint8_t(four_bit(w.type) ? byte >> at.shift & 15 : byte);
+    }
+    block_values(w.type, block, out + b * kBlockElems);
   }
 }
 
@@ -185,20 +191,37 @@ void visit_ranges(const Matrix& w, IndexList list, Visit&& visit) {
 
 }  // namespace
 
-bool is_fast_block(DType type) { return type == DType::Q8_0 || type == DType::Q4_0 || type == DType::Q4_1; }
+bool is_fast_block(DType type) { return block_format(type).low_bits != 0; }
 bool is_plain(DType type) { return type == DType::F32 || type == DType::F16 || type == DType::BF16; }
-bool has_columns_layout(DType type) { return is_plain(type) || is_fast_block(type); }
+bool has_columns_layout(DType type) {
+  return is_plain(type) || type == DType::Q8_0 || type == DType::Q4_0 || type == DType::Q4_1;
+}
 
 BlockPlace block_place(int block, int blocks) {
-  const int whole = blocks / 8 * 8;
-  if (block < whole) return {block / 8 * 8, 8};
-  int first = whole;
-  for (int n = 4; n > 1; n /= 2) {
-    if (((blocks - whole) & n) == 0) continue;
-    if (block < first + n) return {first, n};
-    first += n;
-  }
-  return {first, 1};
+  BlockPlace at{block / 8 * 8, 0};
+  for (at.n = chunk_at(at.first, blocks); at.first + at.n <= block; at.n = chunk_at(at.first, blocks)) at.first += at.n;
+  return at;
+}
+
+Block read_row_block(DType type, const uint8_t* row, int cols, int block) {
+  const BlockFormat f = block_format(type);
+  const int blocks = cols / kBlockElems;
+  const GroupPlace group = group_place(f, block, blocks);
+  const BlockPlace chunk = block_place(block, blocks);
+  const int lane = block - chunk.first, before = chunk.first - group.first;
+  Block b;
+  read_plane(f.low_bits, 0, chunk.n, lane, row + group.low + plane_bytes(f.low_bits, before), b);
+  if (f.high_bits != 0)
+    read_plane(f.high_bits, 4, chunk.n, lane, row + group.high + plane_bytes(f.high_bits, before), b);
+  if (has_super_blocks(f.scales)) b.scale[0] = b.scale[1] = b.min = 0;  // filled in parts
+  const uint8_t* p = row + group.scales;
+  visit_scales(
+      f.scales, b, group.n, block - group.first, [p](uint16_t& half, size_t at) { std::memcpy(&half, p + at, 2); },
+      [p](uint8_t& value, size_t at, int shift, int bits, int to) {
+        value = uint8_t(value | (p[at] >> shift & ((1 << bits) - 1)) << to);
+      });
+  if (f.scales == ScaleForm::SixBit) b.scale[1] = b.scale[0];
+  return b;
 }
 
 int column_block(DType type) { return is_plain(type) ? 1 : kBlockElems; }
@@ -254,7 +277,8 @@ void read_row(const Matrix& w, int row, float* out) {
   }
   const uint8_t* in = w.data + unit_offset(w, row / w.unit) + size_t(row % w.unit) * row_bytes(w.type, w.cols);
   if (is_fast_block(w.type)) {
-    read_rows_block_row(w.type, w.cols, in, out);
+    for (int b = 0; b < w.cols / kBlockElems; ++b)
+      block_values(w.type, read_row_block(w.type, in, w.cols, b), out + b * kBlockElems);
   } else {
     dequantize(w.type, in, out, w.cols);
   }

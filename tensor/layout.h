@@ -1,13 +1,9 @@
 // The bytes of a loaded matrix: the only place that knows where a value lies. Re-lays a file's rows at load, gives values
 // back one row or column at a time (reference speed), copies a selection of units (packing), counts the bytes a selection reads.
 //
-// Fast types: F32, F16, BF16, Q8_0, Q4_0, Q4_1. Other types lie in Rows only, each row as in the file.
+// Fast types: F32, F16, BF16 and the block types of block_format.h. Other types lie in Rows only, each row as in the file.
 //
-// Rows, fast block types: a row is [codes][f16 scale per block][f16 min per block, Q4_1 only], without padding. Codes stand
-// "lane = block": blocks are taken in chunks of n = 8 and, at the end of a row, 4, 2, 1 (binary digits of what is left), so
-// that a vector of 32-bit lanes holds 4 elements of each block of a chunk and the sums of n blocks need no shuffles.
-//   8-bit: element 4s + j of block b of the chunk is byte s * 4n + 4b + j of the chunk's 32n bytes, s in [0, 8).
-//   4-bit: element 4s + j of block b is a nibble of byte (s % 4) * 4n + 4b + j of the chunk's 16n bytes: low for s < 4.
+// Rows: plain and slow types as in the file; fast block types as block_format.h says ("lane = block").
 // Columns: R = rows rounded up to 64 (zeros), so that kernels have no row tails. Block types: per block of 32 columns
 //   [f16 scale per row, R][f16 min per row, R, Q4_1 only][32 columns]; a column is R bytes (8-bit) or R / 2 (4-bit: of rows
 //   64t .. 64t+63, the 16-bit word at byte 32t + 2i holds rows 64t + i, + 16, + 32, + 48 from the low nibble up, so that
@@ -20,15 +16,15 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "tensor/block.h"
 #include "tensor/matrix.h"
 
 namespace pop {
 
-constexpr int kLine = 64;        // bytes are counted in cache lines
-constexpr int kRowTile = 64;     // Columns: rows are padded to a multiple of this
-constexpr int kBlockElems = 32;  // elements per block of the fast block types
+constexpr int kLine = 64;     // bytes are counted in cache lines
+constexpr int kRowTile = 64;  // Columns: rows are padded to a multiple of this
 
-bool is_fast_block(DType type);  // Q8_0, Q4_0, Q4_1
+bool is_fast_block(DType type);  // block_format() has it
 bool is_plain(DType type);       // F32, F16, BF16
 
 // Where block `block` of `blocks` stands in "lane = block" order: its chunk holds n blocks from `first` on.
@@ -52,6 +48,9 @@ size_t header_offset(const Matrix& w, int block);
 // Re-lays one file row (GGUF block order, row_bytes(type, cols) bytes) as row `row` of w, whose bytes are at `out`
 // (matrix_bytes(w) long, zeroed before the first row). Columns: rows may come in any order, each once.
 void write_row(const Matrix& w, int row, const uint8_t* file_row, uint8_t* out);
+
+// A block of a row of a fast block type in Rows, back from where write_row put it. row: the row's first byte.
+Block read_row_block(DType type, const uint8_t* row, int cols, int block);
 
 // Values back, exactly dequantize()'s: out : [cols]. Regular matrices of both layouts.
 void read_row(const Matrix& w, int row, float* out);

@@ -28,7 +28,7 @@ std::vector<Case> cases() {
     const DType type = DType(t);
     const int step = traits(type).block_elems;
     for (const int rows : {2, 64, 66, 130})
-      for (const int blocks : {1, 2, 3, 7, 8, 15, 18}) {
+      for (const int blocks : {1, 2, 3, 7, 8, 15, 18, 33, 79}) {
         all.push_back({type, Layout::Rows, rows, blocks * step, 1});
         all.push_back({type, Layout::Rows, rows, blocks * step, 2});
         if (has_columns_layout(type)) all.push_back({type, Layout::Columns, rows, blocks * step, 1});
@@ -110,6 +110,32 @@ TEST(Layout, RowOrderByHand) {
   EXPECT_EQ(out[320] | out[321] << 8, 0x3c00);           // scale 1 as a half
 }
 
+// Parts of a group of 33 blocks' rows: 32 blocks with their scales, then the last one with its own.
+TEST(Layout, GroupsCarryTheirScales) {
+  std::vector<uint8_t> file(row_bytes(DType::Q5_1, 33 * 32));
+  for (size_t b = 0; b < 33;
+       ++b) {  // scale 256 + b, min 512 + b, codes 31 for element 5 of block 7 and element 17 of the last
+    uint8_t* p = file.data() + 24 * b;
+    p[0] = uint8_t(b), p[1] = 1, p[2] = uint8_t(b), p[3] = 2;
+    if (b == 7) p[4] = 1 << 5, p[8 + 5] = 15;
+    if (b == 32) p[6] = 1 << 1, p[8 + 1] = 0xf0;
+  }
+  Matrix w{.type = DType::Q5_1, .layout = Layout::Rows, .rows = 1, .cols = 33 * 32};
+  std::vector<uint8_t> out(matrix_bytes(w)), want(matrix_bytes(w));
+  write_row(w, 0, file.data(), out.data());
+  want[32 + 4 * 7 + 1] = 15;       // element 5 is word 1 of the low plane's low nibbles, lane 7
+  want[512 + 4 * 7 + 1] = 1 << 1;  // bit 1 of the high plane's word of lane 7
+  for (size_t b = 0; b < 32; ++b) {
+    want[640 + 2 * b] = want[704 + 2 * b] = uint8_t(b);
+    want[641 + 2 * b] = 1, want[705 + 2 * b] = 2;
+  }
+  want[768 + 1] = 0xf0;  // the last block alone: element 17 is in the high nibble of byte 1
+  want[768 + 16 + 1] = 1 << 4;
+  want[768 + 20] = want[768 + 22] = 32;
+  want[768 + 21] = 1, want[768 + 23] = 2;
+  EXPECT_EQ(out, want);
+}
+
 TEST(Layout, ChunksAreBinaryDigits) {
   const int expected[15][2] = {{0, 8}, {0, 8}, {0, 8}, {0, 8}, {0, 8},  {0, 8},  {0, 8}, {0, 8},
                                {8, 4}, {8, 4}, {8, 4}, {8, 4}, {12, 2}, {12, 2}, {14, 1}};
@@ -186,8 +212,8 @@ TEST(Layout, BytesReadAreTouchedLines) {
 }
 
 TEST(Layout, ColumnsOfOtherTypesAreRefused) {
-  Matrix w{.type = DType::Q6_K, .layout = Layout::Columns, .rows = 64, .cols = 256};
-  std::vector<uint8_t> row(row_bytes(DType::Q6_K, 256)), out(1 << 20);
+  Matrix w{.type = DType::Q2_K, .layout = Layout::Columns, .rows = 64, .cols = 256};
+  std::vector<uint8_t> row(row_bytes(DType::Q2_K, 256)), out(1 << 20);
   EXPECT_THROW(write_row(w, 0, row.data(), out.data()), Error);
 }
 

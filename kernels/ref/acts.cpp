@@ -27,12 +27,19 @@ struct MutableActs {
   float* scale;
   int32_t* sum;
   float* scaled_sum;
+  int32_t* half_sum;
 };
 
 MutableActs mutable_acts(ActType type, int cols, uint8_t* row) {
   const ActsView v = acts_view(type, cols, row);
-  return {const_cast<int8_t*>(v.low), const_cast<int8_t*>(v.high), const_cast<float*>(v.scale),
-          const_cast<int32_t*>(v.sum), const_cast<float*>(v.scaled_sum)};
+  return {const_cast<int8_t*>(v.low),  const_cast<int8_t*>(v.high),      const_cast<float*>(v.scale),
+          const_cast<int32_t*>(v.sum), const_cast<float*>(v.scaled_sum), const_cast<int32_t*>(v.half_sum)};
+}
+
+void set_sums(const MutableActs& out, int block, const int* halves) {
+  out.sum[block] = halves[0] + halves[1];
+  out.scaled_sum[block] = out.scale[block] * float(out.sum[block]);
+  out.half_sum[block] = halves[0];
 }
 
 void pack_block(const float* x, CodeOrder order, int block, const MutableActs& out) {
@@ -45,17 +52,16 @@ void pack_block(const float* x, CodeOrder order, int block, const MutableActs& o
   const float steps = out.high != nullptr ? kMaxCode16 : kMaxCode8;
   const bool live = finite && largest >= kTinyBlock;
   const float inverse = live ? steps / largest : 0.f;
-  int sum = 0;
+  int sum[2] = {};
   for (int e = 0; e < 32; ++e) {
     const float q = live ? std::nearbyint(x[e] * inverse) : 0.f;
     const float high = out.high != nullptr ? std::nearbyint(q * (1.f / kHighStep)) : 0.f;
     out.low[order.at(e)] = int8_t(q - high * float(kHighStep));
     if (out.high != nullptr) out.high[order.at(e)] = int8_t(high);
-    sum += int(q);
+    sum[e / 16] += int(q);
   }
   out.scale[block] = live ? largest / steps : finite ? 0.f : NAN;
-  out.sum[block] = sum;
-  out.scaled_sum[block] = out.scale[block] * float(sum);
+  set_sums(out, block, sum);
 }
 
 }  // namespace
@@ -93,18 +99,17 @@ void mask_acts(ActType type, Layout layout, int cols, IndexList keep, uint8_t* a
   const MutableActs a = mutable_acts(type, cols, acts);
   for (int b = 0; b < blocks; ++b) {
     const CodeOrder order = code_order(layout, b, blocks);
-    int sum = 0;
+    int sum[2] = {};
     for (int e = 0; e < kBlockElems; ++e) {
       const size_t at = order.at(e);
       if (kept(b * kBlockElems + e)) {
-        sum += a.low[at] + (a.high != nullptr ? kHighStep * a.high[at] : 0);
+        sum[e / 16] += a.low[at] + (a.high != nullptr ? kHighStep * a.high[at] : 0);
         continue;
       }
       a.low[at] = 0;
       if (a.high != nullptr) a.high[at] = 0;
     }
-    a.sum[b] = sum;
-    a.scaled_sum[b] = a.scale[b] * float(sum);
+    set_sums(a, b, sum);
   }
 }
 

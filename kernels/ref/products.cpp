@@ -10,52 +10,40 @@
 namespace pop::ref {
 namespace {
 
-bool four_bit(DType type) { return type == DType::Q4_0 || type == DType::Q4_1; }
-
 float half_at(const uint8_t* p, int i) {
   uint16_t h;
   std::memcpy(&h, p + 2 * size_t(i), 2);
   return f16_to_f32(h);
 }
 
-// Of a chunk of n blocks: `bytes` (4n) codes of step s, as small integers; Q4_0's count from 0.
-void chunk_codes(DType type, const uint8_t* chunk, int s, int bytes, int16_t* out) {
-  if (!four_bit(type)) {
-    for (int i = 0; i < bytes; ++i) out[i] = int8_t(chunk[s * bytes + i]);
-  } else if (s < 4) {
-    for (int i = 0; i < bytes; ++i) out[i] = chunk[s * bytes + i] & 15;
-  } else {
-    for (int i = 0; i < bytes; ++i) out[i] = chunk[(s - 4) * bytes + i] >> 4;
-  }
+// The codes of x for elements 4s .. 4s+3 of a block in Rows, joined.
+void x_words(const ActsView& x, BlockPlace chunk, int block, int s, int32_t* out) {
+  const size_t at = size_t(chunk.first) * 32 + size_t(4 * (s * chunk.n + block - chunk.first));
+  for (size_t i = 0; i < 4; ++i) out[i] = x.low[at + i] + (x.high != nullptr ? kHighStep * x.high[at + i] : 0);
 }
 
-size_t codes_bytes(DType type, int elems) { return size_t(four_bit(type) ? elems / 2 : elems); }
-
-// One term per block, blocks ascending: float(integer sum) * (weight scale * x scale), then min * scaled sum of x.
+// One term per scale: float(integer sum) * (weight scale * x scale), then min * scaled sum of x.
 float dot_integer(DType type, const uint8_t* row, const ActsView& x, int cols) {
+  const BlockFormat format = block_format(type);
   const int blocks = cols / kBlockElems;
-  const uint8_t* scales = row + codes_bytes(type, cols);
   float y = 0;
-  for (int first = 0; first < blocks;) {
-    const int n = block_place(first, blocks).n, bytes = 4 * n;
-    int32_t sums[32] = {};
-    int16_t codes[32];
+  for (int b = 0; b < blocks; ++b) {
+    const Block block = read_row_block(type, row, cols, b);
+    const BlockPlace chunk = block_place(b, blocks);
+    int16_t w[kBlockElems];
+    block_integers(type, block, w);
+    int32_t sum[2] = {}, q[4];
     for (int s = 0; s < 8; ++s) {
-      chunk_codes(type, row + codes_bytes(type, first * kBlockElems), s, bytes, codes);
-      const size_t at = size_t(first) * 32 + size_t(s * bytes);
-      for (int i = 0; i < bytes; ++i) {
-        const int q = x.low[at + size_t(i)] + (x.high != nullptr ? kHighStep * x.high[at + size_t(i)] : 0);
-        sums[i] += codes[i] * q;
-      }
+      x_words(x, chunk, b, s, q);
+      for (int i = 0; i < 4; ++i) sum[s / 4] += w[4 * s + i] * q[i];
     }
-    for (int lane = 0; lane < n; ++lane) {
-      const int b = first + lane;
-      int sum = sums[4 * lane] + sums[4 * lane + 1] + sums[4 * lane + 2] + sums[4 * lane + 3];
-      if (type == DType::Q4_0) sum -= 8 * x.sum[b];
-      y += float(sum) * (half_at(scales, b) * x.scale[b]);
-      if (type == DType::Q4_1) y += half_at(scales, blocks + b) * x.scaled_sum[b];
+    const BlockScales scales = block_scales(type, block);
+    if (format.scales == ScaleForm::Byte16) {
+      for (int i = 0; i < 2; ++i) y += float(sum[i]) * (scales.scale[i] * x.scale[b]);
+    } else {
+      y += float(sum[0] + sum[1]) * (scales.scale[0] * x.scale[b]);
     }
-    first += n;
+    if (has_mins(format.scales)) y += scales.min * x.scaled_sum[b];
   }
   return y;
 }
@@ -133,22 +121,8 @@ void unpack_row(DType type, const uint8_t* row, int cols, int first, int count, 
     dequantize(type, row + row_bytes(type, first), out, count);
     return;
   }
-  const int blocks = cols / kBlockElems;
-  const uint8_t* scales = row + codes_bytes(type, cols);
-  int16_t codes[32];
-  for (int begin = first / kBlockElems; begin < (first + count) / kBlockElems;) {
-    const int n = block_place(begin, blocks).n;
-    for (int s = 0; s < 8; ++s) {
-      chunk_codes(type, row + codes_bytes(type, begin * kBlockElems), s, 4 * n, codes);
-      for (int lane = 0; lane < n; ++lane) {
-        const int b = begin + lane;
-        const float scale = half_at(scales, b), min = type == DType::Q4_1 ? half_at(scales, blocks + b) : 0.f;
-        for (int j = 0; j < 4; ++j)
-          out[b * kBlockElems - first + 4 * s + j] = block_value(type, codes[4 * lane + j], scale, min);
-      }
-    }
-    begin += n;
-  }
+  for (int b = first / kBlockElems; b < (first + count) / kBlockElems; ++b, out += kBlockElems)
+    block_values(type, read_row_block(type, row, cols, b), out);
 }
 
 void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {

@@ -19,7 +19,7 @@ POP_INLINE void store_bytes(const VI* v, int8_t* out) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtsepi32_epi8(v[0]));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16), _mm512_cvtsepi32_epi8(v[1]));
 }
-POP_INLINE int32_t sum_ints(const VI* v) { return _mm512_reduce_add_epi32(_mm512_add_epi32(v[0], v[1])); }
+POP_INLINE int32_t sum_half(const VI* v) { return _mm512_reduce_add_epi32(v[0]); }
 #else
 POP_INLINE VF largest_size(VF a, VF b) {
   return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(abs(a)), _mm256_castps_si256(abs(b))));
@@ -37,8 +37,8 @@ POP_INLINE void store_bytes(const VI* v, int8_t* out) {
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order));
 }
-POP_INLINE int32_t sum_ints(const VI* v) {
-  const __m256i s = _mm256_add_epi32(_mm256_add_epi32(v[0], v[1]), _mm256_add_epi32(v[2], v[3]));
+POP_INLINE int32_t sum_half(const VI* v) {
+  const __m256i s = _mm256_add_epi32(v[0], v[1]);
   __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
   t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4e));
   t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1));
@@ -49,7 +49,7 @@ POP_INLINE int32_t sum_ints(const VI* v) {
 struct Block {
   alignas(32) int8_t low[32];
   alignas(32) int8_t high[32];
-  int32_t sum;
+  int32_t half_sum[2];
   float scale;
 };
 
@@ -78,7 +78,7 @@ POP_INLINE void pack_block(const float* x, Block& out) {
   }
   store_bytes(low, out.low);
   if constexpr (TwoPlanes) store_bytes(high, out.high);
-  out.sum = sum_ints(all);
+  for (int i = 0; i < 2; ++i) out.half_sum[i] = sum_half(all + i * kParts / 2);
 }
 
 POP_INLINE void place_words(const int8_t* from, int8_t* to, size_t step) {
@@ -95,6 +95,7 @@ void pack_integer(Layout layout, const float* x, int cols, uint8_t* out) {
   float* scale = reinterpret_cast<float*>(tail);
   int32_t* sum = reinterpret_cast<int32_t*>(tail + values);
   float* scaled_sum = reinterpret_cast<float*>(tail + 2 * values);
+  int32_t* half_sum = reinterpret_cast<int32_t*>(tail + 3 * values);
   Block block;
   for (int first = 0; first < blocks;) {
     const int left = blocks - first, n = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
@@ -106,8 +107,9 @@ void pack_integer(Layout layout, const float* x, int cols, uint8_t* out) {
       place_words(block.low, low + at, step);
       if constexpr (TwoPlanes) place_words(block.high, high + at, step);
       scale[b] = block.scale;
-      sum[b] = block.sum;
-      scaled_sum[b] = block.scale * float(block.sum);
+      sum[b] = block.half_sum[0] + block.half_sum[1];
+      scaled_sum[b] = block.scale * float(sum[b]);
+      half_sum[b] = block.half_sum[0];
     }
     first += n;
   }
@@ -115,7 +117,7 @@ void pack_integer(Layout layout, const float* x, int cols, uint8_t* out) {
     low[i] = 0;
     if constexpr (TwoPlanes) high[i] = 0;
   }
-  for (size_t i = size_t(blocks); i < values / 4; ++i) scale[i] = scaled_sum[i] = 0, sum[i] = 0;
+  for (size_t i = size_t(blocks); i < values / 4; ++i) scale[i] = scaled_sum[i] = 0, sum[i] = half_sum[i] = 0;
 }
 
 }  // namespace

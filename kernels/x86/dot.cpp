@@ -27,46 +27,50 @@ POP_INLINE void fetch(const Prefetch& f, size_t from, size_t bytes) {
   }
 }
 
-template <DType T>
-struct Row {
-  const uint8_t *codes, *scales, *mins;
-  int blocks;
+// A group of n blocks of a row (tensor/block_format.h).
+struct BlockGroup {
+  const uint8_t *low, *scales;
+  int n;
 };
 
 struct Sums {
   VF products = zero(), mins = zero();
 };
 
+// The chunk of N blocks from `lane` of the group on, block b of the row.
 template <DType T, int P, int N>
-POP_INLINE void add_chunk(Sums& s, const Row<T>& w, const ActsView& x, int b) {
+POP_INLINE void add_chunk(Sums& s, const BlockGroup& w, int lane, const ActsView& x, int b) {
   const size_t at = size_t(b) * 32;
-  VI sum = chunk_sum<T, P, N>(w.codes + size_t(b) * kCodeBytes<T>, x.low + at, P == 2 ? x.high + at : x.low);
+  VI sum = chunk_sum<T, P, N>(w.low + size_t(lane) * kCodeBytes<T>, x.low + at, P == 2 ? x.high + at : x.low);
   if constexpr (kBiasShift<T> != 0) sum = subtract(sum, only_ints<N>(x.sum + b), kBiasShift<T>);
-  const VF scale = mul(repeat_halves<N>(w.scales + 2 * size_t(b)), repeat_floats<N>(x.scale + b));
+  const VF scale = mul(repeat_halves<N>(w.scales + 2 * size_t(lane)), repeat_floats<N>(x.scale + b));
   s.products = fma(to_float(sum), scale, s.products);
   if constexpr (T == DType::Q4_1) {
     const VF sums = N == kLanes ? load(x.scaled_sum + b) : load_first(x.scaled_sum + b, N);
-    s.mins = fma(only_halves<N>(w.mins + 2 * size_t(b)), sums, s.mins);
+    s.mins = fma(only_halves<N>(w.scales + 2 * size_t(w.n + lane)), sums, s.mins);
   }
 }
 
 template <DType T, int P, How H>
 POP_INLINE VF dot_row(const uint8_t* row, const ActsView& x, int blocks, const Prefetch& ahead) {
-  const size_t codes = size_t(blocks) * kCodeBytes<T>;
-  const Row<T> w{row, row + codes, row + codes + 2 * size_t(blocks), blocks};
-  constexpr size_t kBlockBytes = kCodeBytes<T> + (T == DType::Q4_1 ? 4 : 2);
+  constexpr BlockFormat kFormat = block_format(T);
   Sums s;
-  int b = 0;
-  for (; b + kWidest <= blocks; b += kWidest) {
-    fetch<H>(ahead, size_t(b) * kBlockBytes, kWidest * kBlockBytes);
-    add_chunk<T, P, kWidest>(s, w, x, b);
+  for (int first = 0; first < blocks; first += kGroupBlocks) {
+    const GroupPlace place = group_place(kFormat, first, blocks);
+    const BlockGroup w{row + place.low, row + place.scales, place.n};
+    int i = 0;
+    for (; i + kWidest <= w.n; i += kWidest) {
+      fetch<H>(ahead, place.low + group_bytes(kFormat, i), group_bytes(kFormat, kWidest));
+      add_chunk<T, P, kWidest>(s, w, i, x, first + i);
+    }
+    if (i == w.n) continue;
+    fetch<H>(ahead, place.low + group_bytes(kFormat, i), group_bytes(kFormat, w.n - i));
+    if constexpr (kWidest > 8)
+      if (w.n - i >= 8) add_chunk<T, P, 8>(s, w, i, x, first + i), i += 8;
+    if (w.n - i >= 4) add_chunk<T, P, 4>(s, w, i, x, first + i), i += 4;
+    if (w.n - i >= 2) add_chunk<T, P, 2>(s, w, i, x, first + i), i += 2;
+    if (w.n - i >= 1) add_chunk<T, P, 1>(s, w, i, x, first + i);
   }
-  fetch<H>(ahead, size_t(b) * kBlockBytes, size_t(blocks - b) * kBlockBytes);
-  if constexpr (kWidest > 8)
-    if (blocks - b >= 8) add_chunk<T, P, 8>(s, w, x, b), b += 8;
-  if (blocks - b >= 4) add_chunk<T, P, 4>(s, w, x, b), b += 4;
-  if (blocks - b >= 2) add_chunk<T, P, 2>(s, w, x, b), b += 2;
-  if (blocks - b >= 1) add_chunk<T, P, 1>(s, w, x, b);
   return add(s.products, s.mins);
 }
 
@@ -236,6 +240,9 @@ Kernel kernel_for(DType type, ActType act, bool is_long) {
 }  // namespace
 
 void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {
+  const bool vector = w.type == DType::Q8_0 || w.type == DType::Q4_0 || w.type == DType::Q4_1;
+  if (!vector && (x.type == ActType::I16 || x.type == ActType::I8))
+    return ref::dot_units(w, x, list, begin, end, y, ldy);
   const size_t bytes = row_bytes(w.type, w.cols), unit = bytes * size_t(w.unit);
   const Call c{w, x, list, bytes, int((kAhead + unit - 1) / unit)};
   kernel_for(w.type, x.type, bytes > kAhead)(c, begin, end, y, ldy);

@@ -320,6 +320,7 @@ void gemm_units(const Matrix& w, const Acts& x, IndexList list, int begin, int e
   const bool one_plane = x.type == ActType::I8;
   auto f = units_float;
   if (one_plane || x.type == ActType::I16) {
+    f = dot_units;  // types without a tile of codes: row by row
     if (w.type == DType::Q8_0) f = one_plane ? units_integer<DType::Q8_0, 1> : units_integer<DType::Q8_0, 2>;
     if (w.type == DType::Q4_0) f = one_plane ? units_integer<DType::Q4_0, 1> : units_integer<DType::Q4_0, 2>;
     if (w.type == DType::Q4_1) f = one_plane ? units_integer<DType::Q4_1, 1> : units_integer<DType::Q4_1, 2>;

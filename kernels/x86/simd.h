@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/kernels.h"
+#include "tensor/block_format.h"
 
 // Inline assembly, because GCC 12 deletes calls of helpers whose only effect is a prefetch intrinsic.
 #define POP_PREFETCH(p) asm volatile("prefetcht0 %0" ::"m"(*reinterpret_cast<const char*>(p)))

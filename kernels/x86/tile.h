@@ -102,13 +102,15 @@ POP_INLINE void unpack_halves(const uint8_t* const* rows, size_t byte, int block
 template <DType T>
 void unpack_tile(const uint8_t* const* rows, int cols, int first, int count, IntegerTile& tile) {
   const int blocks = cols / 32;
+  const GroupPlace group = group_place(block_format(T), first, blocks);
   for (int b = first; b < first + count;) {
-    const int left = blocks - b, n = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    const int n = chunk_at(b, blocks);
+    const size_t codes = group.low + size_t(b - group.first) * kCodeBytes<T>;
     uint8_t* out = tile.codes + (b - first) * 8 * 64;
     if (n == 8) {
-      unpack_chunk8<T>(rows, size_t(b) * kCodeBytes<T>, out);
+      unpack_chunk8<T>(rows, codes, out);
     } else {
-      unpack_chunk<T>(rows, size_t(b) * kCodeBytes<T>, n, out);
+      unpack_chunk<T>(rows, codes, n, out);
     }
     for (int lane = 0; lane < n; ++lane) {
       tile.places.first[b - first + lane] = uint32_t(b * 32 + 4 * lane);
@@ -116,9 +118,9 @@ void unpack_tile(const uint8_t* const* rows, int cols, int first, int count, Int
     }
     b += n;
   }
-  const size_t scales = size_t(blocks) * kCodeBytes<T>;
-  unpack_halves(rows, scales + 2 * size_t(first), count, tile.scales);
-  if constexpr (T == DType::Q4_1) unpack_halves(rows, scales + 2 * size_t(blocks + first), count, tile.mins);
+  const size_t scales = group.scales + 2 * size_t(first - group.first);
+  unpack_halves(rows, scales, count, tile.scales);
+  if constexpr (T == DType::Q4_1) unpack_halves(rows, scales + 2 * size_t(group.n), count, tile.mins);
 }
 
 // Codes of rows row .. row + 15 (row a multiple of 16) of one column, one byte each.

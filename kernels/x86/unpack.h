@@ -1,5 +1,6 @@
 // A part of a row in Rows as float32 in its own order, for float activations and pruning scores: exactly dequantize()'s values.
 #pragma once
+#include "kernels/ref/ref.h"
 #include "kernels/x86/simd.h"
 
 namespace pop::POP_ISA {
@@ -46,16 +47,15 @@ POP_INLINE void store_block(__m256i codes, float scale, float min, float* out) {
 template <DType T>
 void unpack_blocks(const uint8_t* row, int cols, int first, int count, float* out) {
   const int blocks = cols / 32, end = (first + count) / 32;
-  const uint8_t* scales = row + size_t(blocks) * kCodeBytes<T>;
   for (int b = first / 32; b < end;) {
-    int n = 8;  // the chunk that begins at b
-    if (b + 8 > blocks) {
-      n = blocks - b >= 4 ? 4 : blocks - b >= 2 ? 2 : 1;
-    }
+    const int n = chunk_at(b, blocks);
+    const GroupPlace group = group_place(block_format(T), b, blocks);
+    const int in_group = b - group.first;
+    const uint8_t* scales = row + group.scales + 2 * size_t(in_group);
     for (int lane = 0; lane < n; ++lane, out += 32) {
-      const __m256i codes = block_codes<T>(row + size_t(b) * kCodeBytes<T> + 4 * size_t(lane), n);
-      const float min = T == DType::Q4_1 ? half(scales + 2 * size_t(blocks + b + lane)) : 0.f;
-      store_block<T>(codes, half(scales + 2 * size_t(b + lane)), min, out);
+      const __m256i codes = block_codes<T>(row + group.low + size_t(in_group) * kCodeBytes<T> + 4 * size_t(lane), n);
+      const float min = T == DType::Q4_1 ? half(scales + 2 * size_t(group.n + lane)) : 0.f;
+      store_block<T>(codes, half(scales + 2 * size_t(lane)), min, out);
     }
     b += n;
   }
@@ -78,7 +78,7 @@ void unpack_plain(const uint8_t* row, int first, int count, float* out) {
     case DType::Q8_0: return unpack_blocks<DType::Q8_0>(row, cols, first, count, out);
     case DType::Q4_0: return unpack_blocks<DType::Q4_0>(row, cols, first, count, out);
     case DType::Q4_1: return unpack_blocks<DType::Q4_1>(row, cols, first, count, out);
-    default: dequantize(type, row + row_bytes(type, first), out, count);
+    default: ref::unpack_row(type, row, cols, first, count, out);
   }
 }
 
