@@ -80,7 +80,8 @@ Block read_file_block(DType type, const uint8_t* file_row, int block) {
   const size_t bytes = size_t(traits(type).block_bytes);
   if (!has_super_blocks(f.scales)) return read_block32(f, file_row + size_t(block) * bytes);
   const uint8_t* p = file_row + size_t(block / kSuperBlocks) * bytes;
-  return f.scales == ScaleForm::SixBit ? read_six_bit(f, p, block % kSuperBlocks) : read_byte16(p, block % kSuperBlocks);
+  return f.scales == ScaleForm::SixBit ? read_six_bit(f, p, block % kSuperBlocks)
+                                       : read_byte16(p, block % kSuperBlocks);
 }
 
 void block_integers(DType type, const Block& b, int16_t* out) {

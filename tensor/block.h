@@ -9,9 +9,9 @@ namespace pop {
 
 // Fields that a type lacks (block_format.h: ScaleForm) keep their neutral values.
 struct Block {
-  uint8_t code[kBlockElems] = {};   // as stored, planes joined; Q8_0: the bits of an int8
-  uint16_t d = 0, m = 0;            // f16: factor of the scales; the min (HalfMin) or its factor (SixBit)
-  uint8_t scale[2] = {1, 1};        // of elements 0-15 and 16-31; Byte16: the bits of an int8
+  uint8_t code[kBlockElems] = {};  // as stored, planes joined; Q8_0: the bits of an int8
+  uint16_t d = 0, m = 0;           // f16: factor of the scales; the min (HalfMin) or its factor (SixBit)
+  uint8_t scale[2] = {1, 1};       // of elements 0-15 and 16-31; Byte16: the bits of an int8
   uint8_t min = 1;
 };
 

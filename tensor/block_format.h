@@ -55,7 +55,8 @@ constexpr int8_t kIq4Codes[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 1
 
 constexpr int kBlockElems = 32;
 constexpr int kGroupBlocks = 32;  // 1024 elements: the planes of a whole group are whole 64-byte lines
-constexpr int kSuperBlocks = 8;   // blocks that share a d in SixBit and Byte16; their number in a row is a multiple of it
+constexpr int kSuperBlocks =
+    8;  // blocks that share a d in SixBit and Byte16; their number in a row is a multiple of it
 
 constexpr bool has_super_blocks(ScaleForm f) { return f == ScaleForm::SixBit || f == ScaleForm::Byte16; }
 constexpr bool has_mins(ScaleForm f) { return f == ScaleForm::HalfMin || f == ScaleForm::SixBit; }

@@ -1,4 +1,6 @@
 // Integer products of the blocks of a row in Rows with prepared x: P = 1 or 2 planes of codes (acts.h), chunks of N blocks.
+// The 8-bit order is the order of x: byte o = s * 4N + 4b + j of a chunk is element 4s + j of its block b. Planes of fewer bits
+// are widened to it one vector at a time.
 #pragma once
 #include "kernels/acts.h"
 #include "kernels/x86/unpack.h"
@@ -6,11 +8,18 @@
 namespace pop::POP_ISA {
 namespace {
 
-POP_INLINE double two_floats(const float* p) {
-  double bits;
-  __builtin_memcpy(&bits, p, 8);
-  return bits;
-}
+// Q6_K has a scale per 16 elements: its blocks have two sums, elements 0-15 and 16-31.
+template <DType T>
+constexpr int kHalves = block_format(T).scales == ScaleForm::Byte16 ? 2 : 1;
+template <DType T>
+constexpr bool kSignedCodes = block_format(T).low_bits == 8 || block_format(T).is_table;
+template <DType T>
+constexpr int kLowBits = block_format(T).low_bits;
+template <DType T>
+constexpr int kHighBits = block_format(T).high_bits;
+// Bits of a byte that come from the high plane.
+template <DType T>
+constexpr int8_t kHighMask = int8_t(((1 << kHighBits<T>)-1) << 4);
 
 // A chunk of N blocks gives sums whose lane i belongs to block i % N; kWidest is the largest N taken at once.
 #ifdef __AVX512F__
@@ -19,8 +28,42 @@ constexpr int kWidest = 16;
 POP_INLINE VI low_nibbles(VI v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
 POP_INLINE VI high_nibbles(VI v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
 POP_INLINE VI load_bytes(const void* p) { return _mm512_loadu_si512(p); }
+POP_INLINE VI bias(VI v) { return _mm512_xor_si512(v, _mm512_set1_epi8(-128)); }
 
-// Integer sums over pieces of codes and x. Q8_0 codes are biased by 128 to be unsigned.
+// vpdpbusd wants unsigned codes: signed ones are biased by 128.
+template <DType T>
+constexpr int kZeroCode = kSignedCodes<T> ? 128 : block_format(T).zero;
+
+// The one-bit plane of N blocks, repeated; bit k of byte 4b + j is wanted at the 8-bit order's byte 4 k N + 4b + j.
+template <int N>
+POP_INLINE VI repeat_plane(const uint8_t* p) {
+  if constexpr (N == 8) return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  if constexpr (N == 4) return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  long long bits = 0;
+  __builtin_memcpy(&bits, p, 4 * N);
+  return N == 2 ? _mm512_set1_epi64(bits) : _mm512_set1_epi32(int(bits));
+}
+
+// Nibbles of the 8-bit order's bytes o .. o + 63 to codes.
+template <DType T, int N>
+POP_INLINE VI widen(VI nibbles, const uint8_t* high, int o) {
+  if constexpr (block_format(T).is_table) {
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Codes));
+    return _mm512_shuffle_epi8(bias(_mm512_broadcast_i32x4(table)), nibbles);
+  }
+  if constexpr (kHighBits<T> == 0) return nibbles;
+  VI bits;
+  if constexpr (kHighBits<T> == 1) {
+    const VI lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const VI k = _mm512_srli_epi32(lane, N == 8 ? 3 : N == 4 ? 2 : N == 2 ? 1 : 0);
+    bits = _mm512_rorv_epi32(repeat_plane<N>(high), _mm512_add_epi32(k, _mm512_set1_epi32(o / (4 * N) - 4)));
+  } else {  // chunks of 8 only
+    bits = _mm512_rorv_epi32(load_bytes(high), _mm512_set1_epi32(o / 32 - 4));
+  }
+  return _mm512_ternarylogic_epi32(nibbles, bits, _mm512_set1_epi8(kHighMask<T>), 0xf8);  // nibbles | (bits & mask)
+}
+
+// Integer sums over pieces of codes and x.
 template <int P>
 struct Products {
   VI low = _mm512_setzero_si512(), high = _mm512_setzero_si512();
@@ -34,80 +77,55 @@ struct Products {
   }
 };
 
+// kHalves sums of a chunk. low, high: the chunk's planes; x_low, x_high: of x.
 template <DType T, int P, int N>
-POP_INLINE VI chunk_sum(const uint8_t* codes, const int8_t* low, const int8_t* high) {
-  Products<P> s;
+POP_INLINE void chunk_sums(const uint8_t* low, const uint8_t* high, const int8_t* x_low, const int8_t* x_high,
+                           VI* sums) {
+  constexpr int H = kHalves<T>;
+  Products<P> s[2];
   if constexpr (N == 16) {  // two chunks of 8: fold the halves of each
-    const VI a = chunk_sum<T, P, 8>(codes, low, high);
-    const VI b = chunk_sum<T, P, 8>(codes + 8 * kCodeBytes<T>, low + 256, high + 256);
-    return _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
-  } else if constexpr (kFourBit<T> && N >= 4) {
-    constexpr int kHalf = N * 16;  // low nibbles are the first half of the elements
-    for (int i = 0; i < kHalf; i += 64) {
-      const VI v = load_bytes(codes + i);
-      Products<P>::add(s, low_nibbles(v), low + i, high + i);
-      Products<P>::add(s, high_nibbles(v), low + kHalf + i, high + kHalf + i);
+    VI a[H], b[H];
+    chunk_sums<T, P, 8>(low, high, x_low, x_high, a);
+    chunk_sums<T, P, 8>(low + plane_bytes(kLowBits<T>, 8), high + plane_bytes(kHighBits<T>, 8), x_low + 256,
+                        x_high + 256, b);
+    for (int h = 0; h < H; ++h)
+      sums[h] = _mm512_add_epi32(_mm512_shuffle_i64x2(a[h], b[h], 0x44), _mm512_shuffle_i64x2(a[h], b[h], 0xee));
+    return;
+  } else if constexpr (kLowBits<T> == 4 && N >= 4) {
+    constexpr int kSecond = N * 16;  // low nibbles are the first half of the elements
+#pragma GCC unroll 2
+    for (int o = 0; o < kSecond; o += 64) {
+      const VI v = load_bytes(low + o);
+      Products<P>::add(s[0], widen<T, N>(low_nibbles(v), high, o), x_low + o, x_high + o);
+      Products<P>::add(s[H - 1], widen<T, N>(high_nibbles(v), high, kSecond + o), x_low + kSecond + o,
+                       x_high + kSecond + o);
     }
   } else if constexpr (N >= 2) {
-    for (int i = 0; i < N * 32; i += 64) {
+    for (int o = 0; o < N * 32; o += 64) {
       VI v;
-      if constexpr (kFourBit<T>) {
-        const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
-        v = low_nibbles(_mm512_inserti64x4(_mm512_castsi256_si512(c), _mm256_srli_epi16(c, 4), 1));
+      if constexpr (kLowBits<T> == 4) {
+        const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(low));
+        v = widen<T, N>(low_nibbles(_mm512_inserti64x4(_mm512_castsi256_si512(c), _mm256_srli_epi16(c, 4), 1)), high,
+                        0);
       } else {
-        v = _mm512_xor_si512(load_bytes(codes + i), _mm512_set1_epi8(-128));
+        v = bias(load_bytes(low + o));
       }
-      Products<P>::add(s, v, low + i, high + i);
+      Products<P>::add(s[0], v, x_low + o, x_high + o);
     }
   } else {
     __m256i v;
-    if constexpr (kFourBit<T>) {
-      const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes));
+    if constexpr (kLowBits<T> == 4) {
+      const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low));
       v = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(c, 4), c), _mm256_set1_epi8(15));
+      v = _mm512_castsi512_si256(widen<T, N>(_mm512_zextsi256_si512(v), high, 0));
     } else {
-      v = _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)), _mm256_set1_epi8(-128));
+      v = _mm512_castsi512_si256(
+          bias(_mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)))));
     }
-    Products<P>::add(s, _mm512_zextsi256_si512(v), low, high);  // x is padded to 64 bytes
+    Products<P>::add(s[0], _mm512_zextsi256_si512(v), x_low, x_high);  // x is padded to 64 bytes
   }
-  return Products<P>::total(s);
+  for (int h = 0; h < H; ++h) sums[h] = Products<P>::total(s[h]);
 }
-
-template <int N>
-POP_INLINE VF repeat_halves(const uint8_t* p) {
-  if constexpr (N == 16) return from_half(reinterpret_cast<const uint16_t*>(p));
-  if constexpr (N == 8)
-    return _mm512_cvtph_ps(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-  if constexpr (N == 4)
-    return _mm512_cvtph_ps(_mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-  if constexpr (N == 2) {
-    int two;
-    __builtin_memcpy(&two, p, 4);
-    return _mm512_cvtph_ps(_mm256_set1_epi32(two));
-  }
-  return set1(half(p));
-}
-template <int N>
-POP_INLINE VF repeat_floats(const float* p) {
-  if constexpr (N == 16) return load(p);
-  if constexpr (N == 8) return _mm512_broadcast_f32x8(_mm256_loadu_ps(p));
-  if constexpr (N == 4) return _mm512_broadcast_f32x4(_mm_loadu_ps(p));
-  if constexpr (N == 2) return _mm512_castpd_ps(_mm512_set1_pd(two_floats(p)));
-  return set1(*p);
-}
-template <int N>
-POP_INLINE VF only_halves(const uint8_t* p) {
-  return from_half_first(reinterpret_cast<const uint16_t*>(p), N);
-}
-template <int N>
-POP_INLINE VI only_ints(const int32_t* p) {
-  return _mm512_maskz_loadu_epi32(__mmask16((1u << N) - 1), p);
-}
-POP_INLINE VI subtract(VI a, VI b, int shift) { return _mm512_sub_epi32(a, _mm512_slli_epi32(b, unsigned(shift))); }
-POP_INLINE VF to_float(VI v) { return _mm512_cvtepi32_ps(v); }
-template <DType T>
-constexpr int kBiasShift = T == DType::Q8_0   ? 7
-                           : T == DType::Q4_0 ? 3
-                                              : 0;
 
 #else
 constexpr int kWidest = 8;
@@ -116,13 +134,64 @@ POP_INLINE VI low_nibbles(VI v) { return _mm256_and_si256(v, _mm256_set1_epi8(15
 POP_INLINE VI high_nibbles(VI v) { return low_nibbles(_mm256_srli_epi16(v, 4)); }
 POP_INLINE VI load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 
-// 4-bit codes: at most 8 pieces fit 16-bit sums (15 * 127 * 2 * 8 < 2^15). 8-bit ones are signed and widened at once; the
-// product of |w| <= 128 and |x| <= 127 in pairs fits too.
+template <DType T>
+constexpr int kZeroCode = kSignedCodes<T> ? 0 : block_format(T).zero;
+
+alignas(64) constexpr int32_t kUpFrom[16] = {4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+alignas(64) constexpr int32_t kDownFrom[16] = {0, 0, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0};
+
+// The bits k of N bytes each of a one-bit plane, moved to bit 4: eight lanes from the 8-bit order's byte o on.
+template <int N>
+POP_INLINE VI fifth_bits(const uint8_t* p, int o) {
+  if constexpr (N == 8) {
+    const int k = o / 32;
+    return k < 4 ? _mm256_slli_epi16(load_bytes(p), 4 - k) : _mm256_srli_epi16(load_bytes(p), k - 4);
+  }
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i k = _mm256_add_epi32(_mm256_srli_epi32(lane, N == 4   ? 2
+                                                             : N == 2 ? 1
+                                                                      : 0),
+                                     _mm256_set1_epi32(o / (4 * N)));
+  __m256i plane;
+  if constexpr (N == 4) {
+    plane = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  } else {
+    long long bits = 0;
+    __builtin_memcpy(&bits, p, 4 * N);
+    plane = N == 2 ? _mm256_set1_epi64x(bits) : _mm256_set1_epi32(int(bits));
+  }
+  const __m256i up = _mm256_i32gather_epi32(kUpFrom, k, 4), down = _mm256_i32gather_epi32(kDownFrom, k, 4);
+  return _mm256_srlv_epi32(_mm256_sllv_epi32(plane, up), down);
+}
+
+// Nibbles of the 8-bit order's bytes o .. o + 31 to codes.
+template <DType T, int N>
+POP_INLINE VI widen(VI nibbles, const uint8_t* high, int o) {
+  if constexpr (block_format(T).is_table) {
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Codes));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles);
+  }
+  if constexpr (kHighBits<T> == 0) return nibbles;
+  VI bits;
+  if constexpr (kHighBits<T> == 1) {
+    bits = fifth_bits<N>(high, o);
+  } else {  // chunks of 8 only: 32 bytes per step, two steps per plane
+    const VI plane = load_bytes(high + o / 32 % 2 * 32);
+    const int shift = o / 64 * 2 - 4;
+    bits = shift < 0 ? _mm256_slli_epi16(plane, -shift) : _mm256_srli_epi16(plane, shift);
+  }
+  return _mm256_or_si256(nibbles, _mm256_and_si256(bits, _mm256_set1_epi8(kHighMask<T>)));
+}
+
+// Unsigned codes of few bits: pairs of products are added up in 16 bits, kPieces vectors at most. Signed ones are widened at
+// once; the product of |w| <= 128 and |x| <= 127 in pairs fits too.
+template <DType T>
+constexpr int kPieces = 32767 / (2 * 127 * ((1 << (kLowBits<T> + kHighBits<T>)) - 1));
 template <DType T, int P>
 struct Products {
   VI low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
   POP_INLINE void add(Products& s, VI codes, const int8_t* x_low, const int8_t* x_high) {
-    if constexpr (kFourBit<T>) {
+    if constexpr (!kSignedCodes<T>) {
       s.low = _mm256_add_epi16(s.low, _mm256_maddubs_epi16(codes, load_bytes(x_low)));
       if constexpr (P == 2) s.high = _mm256_add_epi16(s.high, _mm256_maddubs_epi16(codes, load_bytes(x_high)));
     } else {
@@ -136,7 +205,7 @@ struct Products {
     }
   }
   POP_INLINE VI total(const Products& s) {
-    if constexpr (!kFourBit<T>) return s.low;
+    if constexpr (kSignedCodes<T>) return s.low;
     const VI low = _mm256_madd_epi16(s.low, _mm256_set1_epi16(1));
     if constexpr (P == 1) return low;
     return _mm256_add_epi32(low, _mm256_madd_epi16(s.high, _mm256_set1_epi16(kHighStep)));
@@ -144,59 +213,44 @@ struct Products {
 };
 
 template <DType T, int P, int N>
-POP_INLINE VI chunk_sum(const uint8_t* codes, const int8_t* low, const int8_t* high) {
-  Products<T, P> s;
-  if constexpr (kFourBit<T> && N >= 2) {
-    constexpr int kHalf = N * 16;  // low nibbles are the first half of the elements
-    for (int i = 0; i < kHalf; i += 32) {
-      const VI v = load_bytes(codes + i);
-      Products<T, P>::add(s, low_nibbles(v), low + i, high + i);
-      Products<T, P>::add(s, high_nibbles(v), low + kHalf + i, high + kHalf + i);
+POP_INLINE void chunk_sums(const uint8_t* low, const uint8_t* high, const int8_t* x_low, const int8_t* x_high,
+                           VI* sums) {
+  constexpr int H = kHalves<T>;
+  if constexpr (kLowBits<T> == 4 && N >= 2) {
+    constexpr int kSecond = N * 16;  // low nibbles are the first half of the elements
+    constexpr int kMost = kSignedCodes<T> ? kSecond : 32 * kPieces<T> * H / 2,
+                  kBatch = kMost < kSecond ? kMost : kSecond;
+    for (int h = 0; h < H; ++h) sums[h] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int first = 0; first < kSecond; first += kBatch) {
+      Products<T, P> s[2];
+#pragma GCC unroll 4
+      for (int i = 0; i < kBatch; i += 32) {
+        const int o = first + i;
+        const VI v = load_bytes(low + o);
+        Products<T, P>::add(s[0], widen<T, N>(low_nibbles(v), high, o), x_low + o, x_high + o);
+        Products<T, P>::add(s[H - 1], widen<T, N>(high_nibbles(v), high, kSecond + o), x_low + kSecond + o,
+                            x_high + kSecond + o);
+      }
+      for (int h = 0; h < H; ++h) sums[h] = _mm256_add_epi32(sums[h], Products<T, P>::total(s[h]));
     }
-  } else if constexpr (kFourBit<T>) {
-    const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes));
-    Products<T, P>::add(s, low_nibbles(_mm256_set_m128i(_mm_srli_epi16(c, 4), c)), low, high);
+    return;
+  }
+  Products<T, P> s;
+  if constexpr (kLowBits<T> == 4) {
+    const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low));
+    const VI nibbles = low_nibbles(_mm256_set_m128i(_mm_srli_epi16(c, 4), c));
+    Products<T, P>::add(s, widen<T, N>(nibbles, high, 0), x_low, x_high);
   } else {
-    for (int i = 0; i < N * 32; i += 32) Products<T, P>::add(s, load_bytes(codes + i), low + i, high + i);
+    for (int o = 0; o < N * 32; o += 32) Products<T, P>::add(s, load_bytes(low + o), x_low + o, x_high + o);
   }
-  return Products<T, P>::total(s);
+  sums[0] = Products<T, P>::total(s);
 }
-
-template <int N>
-POP_INLINE VF repeat_halves(const uint8_t* p) {
-  if constexpr (N == 8) return from_half(reinterpret_cast<const uint16_t*>(p));
-  if constexpr (N == 4)
-    return _mm256_cvtph_ps(_mm_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-  if constexpr (N == 2) {
-    int two;
-    __builtin_memcpy(&two, p, 4);
-    return _mm256_cvtph_ps(_mm_set1_epi32(two));
-  }
-  return set1(half(p));
-}
-template <int N>
-POP_INLINE VF repeat_floats(const float* p) {
-  if constexpr (N == 8) return load(p);
-  if constexpr (N == 4) return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p));
-  if constexpr (N == 2) return _mm256_castpd_ps(_mm256_set1_pd(two_floats(p)));
-  return set1(*p);
-}
-template <int N>
-POP_INLINE VF only_halves(const uint8_t* p) {
-  if constexpr (N == 8) return from_half(reinterpret_cast<const uint16_t*>(p));
-  long long bits = 0;
-  __builtin_memcpy(&bits, p, 2 * N);
-  return _mm256_cvtph_ps(_mm_cvtsi64_si128(bits));
-}
-template <int N>
-POP_INLINE VI only_ints(const int32_t* p) {
-  return _mm256_maskload_epi32(p, first_mask(N));
-}
-POP_INLINE VI subtract(VI a, VI b, int shift) { return _mm256_sub_epi32(a, _mm256_slli_epi32(b, shift)); }
-POP_INLINE VF to_float(VI v) { return _mm256_cvtepi32_ps(v); }
-template <DType T>
-constexpr int kBiasShift = T == DType::Q4_0 ? 3 : 0;
 #endif
+
+// What times a sum of x is to be taken off: 2 to this.
+template <DType T>
+constexpr int kZeroShift = __builtin_ctz(unsigned(kZeroCode<T> != 0 ? kZeroCode<T> : 1));
 
 }  // namespace
 }  // namespace pop::POP_ISA

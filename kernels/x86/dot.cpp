@@ -1,6 +1,6 @@
 // Decode with W in Rows: dot products of listed rows.
-#include "kernels/x86/chunk.h"
 #include "kernels/x86/isa.h"
+#include "kernels/x86/scales.h"
 
 namespace pop::POP_ISA {
 namespace {
@@ -29,7 +29,7 @@ POP_INLINE void fetch(const Prefetch& f, size_t from, size_t bytes) {
 
 // A group of n blocks of a row (tensor/block_format.h).
 struct BlockGroup {
-  const uint8_t *low, *scales;
+  const uint8_t *low, *high, *scales;
   int n;
 };
 
@@ -40,14 +40,26 @@ struct Sums {
 // The chunk of N blocks from `lane` of the group on, block b of the row.
 template <DType T, int P, int N>
 POP_INLINE void add_chunk(Sums& s, const BlockGroup& w, int lane, const ActsView& x, int b) {
-  const size_t at = size_t(b) * 32;
-  VI sum = chunk_sum<T, P, N>(w.low + size_t(lane) * kCodeBytes<T>, x.low + at, P == 2 ? x.high + at : x.low);
-  if constexpr (kBiasShift<T> != 0) sum = subtract(sum, only_ints<N>(x.sum + b), kBiasShift<T>);
-  const VF scale = mul(repeat_halves<N>(w.scales + 2 * size_t(lane)), repeat_floats<N>(x.scale + b));
-  s.products = fma(to_float(sum), scale, s.products);
-  if constexpr (T == DType::Q4_1) {
-    const VF sums = N == kLanes ? load(x.scaled_sum + b) : load_first(x.scaled_sum + b, N);
-    s.mins = fma(only_halves<N>(w.scales + 2 * size_t(w.n + lane)), sums, s.mins);
+  if constexpr (N >= 8 || !has_super_blocks(block_format(T).scales)) {  // others have rows of whole chunks of 8
+    const size_t at = size_t(b) * 32;
+    VI sums[kHalves<T>];
+    chunk_sums<T, P, N>(w.low + plane_bytes(kLowBits<T>, lane), w.high + plane_bytes(kHighBits<T>, lane), x.low + at,
+                        P == 2 ? x.high + at : x.low, sums);
+    const auto scales = ChunkScales<T, N>::read(w.scales, w.n, lane);
+    const VF x_scale = floats<N>(x.scale + b);
+    if constexpr (kHalves<T> == 2) {
+      const VI first = only_ints<N>(x.half_sum + b), second = subtract(only_ints<N>(x.sum + b), first);
+      const VF a = to_float(subtract(sums[0], up(first, kZeroShift<T>)));
+      const VF c = to_float(subtract(sums[1], up(second, kZeroShift<T>)));
+      s.products = fma(fma(a, scales.scale[0], mul(c, scales.scale[1])), x_scale, s.products);
+    } else {
+      if constexpr (kZeroCode<T> != 0) sums[0] = subtract(sums[0], up(only_ints<N>(x.sum + b), kZeroShift<T>));
+      s.products = fma(to_float(sums[0]), mul(scales.scale[0], x_scale), s.products);
+    }
+    if constexpr (has_mins(block_format(T).scales)) {
+      const VF x_sums = N == kLanes ? load(x.scaled_sum + b) : load_first(x.scaled_sum + b, N);
+      s.mins = fma(scales.min, x_sums, s.mins);
+    }
   }
 }
 
@@ -57,7 +69,7 @@ POP_INLINE VF dot_row(const uint8_t* row, const ActsView& x, int blocks, const P
   Sums s;
   for (int first = 0; first < blocks; first += kGroupBlocks) {
     const GroupPlace place = group_place(kFormat, first, blocks);
-    const BlockGroup w{row + place.low, row + place.scales, place.n};
+    const BlockGroup w{row + place.low, row + place.high, row + place.scales, place.n};
     int i = 0;
     for (; i + kWidest <= w.n; i += kWidest) {
       fetch<H>(ahead, place.low + group_bytes(kFormat, i), group_bytes(kFormat, kWidest));
@@ -233,6 +245,12 @@ Kernel kernel_for(DType type, ActType act, bool is_long) {
     case DType::Q8_0: return block_kernel<DType::Q8_0>(act, is_long);
     case DType::Q4_0: return block_kernel<DType::Q4_0>(act, is_long);
     case DType::Q4_1: return block_kernel<DType::Q4_1>(act, is_long);
+    case DType::Q5_0: return block_kernel<DType::Q5_0>(act, is_long);
+    case DType::Q5_1: return block_kernel<DType::Q5_1>(act, is_long);
+    case DType::Q4_K: return block_kernel<DType::Q4_K>(act, is_long);
+    case DType::Q5_K: return block_kernel<DType::Q5_K>(act, is_long);
+    case DType::Q6_K: return block_kernel<DType::Q6_K>(act, is_long);
+    case DType::IQ4_NL: return block_kernel<DType::IQ4_NL>(act, is_long);
     default: return dot_others;
   }
 }
@@ -240,9 +258,6 @@ Kernel kernel_for(DType type, ActType act, bool is_long) {
 }  // namespace
 
 void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {
-  const bool vector = w.type == DType::Q8_0 || w.type == DType::Q4_0 || w.type == DType::Q4_1;
-  if (!vector && (x.type == ActType::I16 || x.type == ActType::I8))
-    return ref::dot_units(w, x, list, begin, end, y, ldy);
   const size_t bytes = row_bytes(w.type, w.cols), unit = bytes * size_t(w.unit);
   const Call c{w, x, list, bytes, int((kAhead + unit - 1) / unit)};
   kernel_for(w.type, x.type, bytes > kAhead)(c, begin, end, y, ldy);
