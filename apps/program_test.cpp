@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 namespace pop::app {
@@ -256,6 +257,27 @@ TEST(Dump, LogitsAgreeWithTheLogprobs) {
   double sum = 0;
   for (const float x : logits[1]) sum += std::exp(double(x));
   EXPECT_NEAR(json["logprobs"][2], logits[1][30] - std::log(sum), 1e-5);
+}
+
+TEST(Dump, TraceIsWhatChromeReads) {
+  Folder folder;
+  const std::string file = folder.path("trace.json");
+  const Json json = run_json(
+      tiny("run", {"-p", "abcdef", "-n", "5", "--temp", "0", "--ignore-eos", "-t", "2", "--profile", "--trace", file}));
+  std::set<std::string> parts;
+  for (const Json& part : json["profile"]) {
+    expect_keys(part, {"part", "prefill_s", "decode_s", "bytes"});
+    parts.insert(part["part"]);
+  }
+  const Json events = Json::parse(read_bytes(file))["traceEvents"];
+  ASSERT_GT(events.size(), 100u);
+  for (const Json& event : events) {
+    expect_keys(event, {"name", "ph", "pid", "tid", "ts", "dur"});
+    EXPECT_EQ(event["ph"], "X");
+    EXPECT_EQ(parts.count(event["name"]), 1u) << event["name"];
+    EXPECT_LT(event["tid"], 2);
+    EXPECT_GE(event["dur"], 0);
+  }
 }
 
 TEST(Dump, PartitionCoversEveryChannelAndChoicesStayInIt) {

@@ -5,9 +5,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -83,6 +85,54 @@ TEST(ThreadPool, RegionsOfChangingSizeFollowEachOther) {
       for (int p = 0; p < 8; ++p) ASSERT_EQ(hits[size_t(p)].load(), p < pieces ? 1 : 0) << "region " << region;
     }
   }
+}
+
+TEST(ThreadPool, MorePiecesThanOneRegionHolds) {
+  ThreadPool pool(3);
+  std::vector<std::atomic<int>> hits(200000);
+  pool.run(int(hits.size()), [&](int piece, int) { hits[size_t(piece)].fetch_add(1, std::memory_order_relaxed); });
+  for (const auto& count : hits) ASSERT_EQ(count.load(), 1);
+}
+
+// Pauses in which workers fall asleep, and pieces so slow that the caller does.
+TEST(ThreadPool, WakesWhoSleeps) {
+  using std::chrono::milliseconds;
+  for (const int threads : {2, 5}) {
+    ThreadPool pool(threads);
+    for (int region = 0; region < 30; ++region) {
+      std::atomic<int> hits{0};
+      pool.run(4, [&](int piece, int thread) {
+        if (piece == 3 || thread != 0) std::this_thread::sleep_for(milliseconds(1));
+        hits.fetch_add(1);
+      });
+      ASSERT_EQ(hits.load(), 4);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }
+}
+
+TEST(ThreadPool, NotesWhatItsThreadsDid) {
+  ThreadPool pool(2);
+  PoolTimes times;
+  times.log.resize(2);
+  pool.watch(&times);
+  std::atomic<int> elsewhere{0};
+  for (int region = 0; region < 100; ++region)
+    pool.run(8, [&](int, int thread) {
+      elsewhere += thread;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    });
+  pool.watch(nullptr);
+  pool.run(8, [](int, int) {});
+  int noted = 0;
+  for (const PoolTimes::Stretch& s : times.log[1]) {
+    noted += s.pieces;
+    EXPECT_LE(s.begin, s.end);
+  }
+  EXPECT_EQ(noted, elsewhere.load());
+  PoolTimes::Clock::duration waits{};
+  for (const PoolTimes::Stretch& s : times.log[0]) waits += s.end - s.begin;
+  EXPECT_EQ(waits, times.waited);
 }
 
 // A sanitizer needs more address space than this test leaves.

@@ -45,10 +45,22 @@ void check_ids(std::span<const int32_t> ids, int vocab) {
     if (ids[i] < 0 || ids[i] >= vocab) fail("token id {}: expected 0 to {}, found {}", i, vocab - 1, ids[i]);
 }
 
-std::vector<ProfilePart> profile_parts(const Profile& profile) {
+void start_watch(const RunHooks& hooks, ThreadPool& pool, Stopwatch& watch) {
+  if (hooks.profile || hooks.on_trace) watch.start(pool, bool(hooks.on_trace));
+}
+
+std::vector<ProfilePart> end_watch(const RunHooks& hooks, Stopwatch& watch) {
+  watch.mark(Part::Other);
+  if (hooks.on_trace)
+    watch.for_each_event([&](const Stopwatch::Event& event) {
+      hooks.on_trace(event.thread, part_name(event.part), event.begin_s, event.seconds, event.pieces);
+    });
   std::vector<ProfilePart> parts;
+  if (!hooks.profile) return parts;
+  const Profile& p = watch.profile;
   for (size_t i = 0; i < size_t(Part::kCount); ++i)
-    parts.push_back({part_name(Part(i)), profile.seconds[i], profile.bytes[i]});
+    parts.push_back(
+        {part_name(Part(i)), p.seconds[size_t(Phase::Prefill)][i], p.seconds[size_t(Phase::Decode)][i], p.bytes[i]});
   return parts;
 }
 

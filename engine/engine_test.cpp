@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <string>
 
@@ -181,6 +182,43 @@ TEST(Session, LogprobsAreTheLogSoftmaxOfTheLogits) {
   EXPECT_EQ(r.scored, 8);
   EXPECT_EQ(r.scored_decode, 7);
   EXPECT_EQ(r.top.size(), 5u);
+}
+
+TEST(Profile, PartsAddUpToTheWallTime) {
+  Engine engine({.model = kTiny, .threads = 2, .context = 64});
+  for (const char* method : {"dense", "pop"}) {
+    struct Event {
+      std::string part;
+      double begin, seconds;
+    };
+    std::map<int, std::vector<Event>> events;
+    GenerateOptions options{.max_tokens = 20, .ignore_eos = true};
+    options.hooks.profile = true;
+    options.hooks.on_trace = [&](int thread, const char* part, double begin, double seconds, int) {
+      events[thread].push_back({part, begin, seconds});
+    };
+    const auto session = engine.session({.method = method});
+    const auto start = std::chrono::steady_clock::now();
+    const GenerateResult run = session->generate(prompt_of(10), options);
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+    double seconds = 0;
+    uint64_t bytes = 0;
+    for (const ProfilePart& part : run.profile) seconds += part.prefill_s + part.decode_s, bytes += part.bytes;
+    // The parts lie inside what was measured here, and around what the session measured.
+    EXPECT_LE(seconds, wall.count() + 1e-6);
+    EXPECT_GE(seconds, run.timing.prefill_s + run.timing.partition_s + run.timing.decode_s - 1e-6);
+    EXPECT_NEAR(double(bytes), run.reads.weight_bytes_per_token * double(run.reads.tokens), 1);
+
+    double end = 0;  // the caller's events follow each other without a gap
+    for (const Event& e : events.at(0)) {
+      if (e.part == "sync") continue;
+      EXPECT_NEAR(e.begin, end, 1e-9);
+      end = e.begin + e.seconds;
+    }
+    EXPECT_NEAR(end, seconds, 1e-6);
+    for (const Event& e : events[1]) EXPECT_LE(e.begin + e.seconds, end);
+  }
+  EXPECT_TRUE(engine.session()->generate(prompt_of(10), {.max_tokens = 2}).profile.empty());
 }
 
 }  // namespace

@@ -74,7 +74,10 @@ struct Session::Impl {
 };
 
 PruneOptions prune_options(const PruneSettings& settings, uint64_t total_weights);
-std::vector<ProfilePart> profile_parts(const Profile& profile);
+
+// --profile and --trace: what the hooks ask for, from here on; and at the end.
+void start_watch(const RunHooks& hooks, ThreadPool& pool, Stopwatch& watch);
+std::vector<ProfilePart> end_watch(const RunHooks& hooks, Stopwatch& watch);
 
 // A token id from outside. Throws Error naming the range.
 void check_ids(std::span<const int32_t> ids, int vocab);

@@ -1,5 +1,4 @@
 // pop.cpp's public interface: load a model once, run any number of sessions on it, dense or pruned.
-//
 //   pop::Engine engine({.model = "model.gguf"});
 //   auto session = engine.session({.method = "pop", .ratio = 0.2});
 //   auto answer = session->generate(engine.encode("The capital of France is"), {.max_tokens = 32});
@@ -56,8 +55,7 @@ struct PruneSettings {
   bool pack = true;                       // copy reachable channels together after the prefill where it pays
 };
 
-// What the settings came to.
-struct PrunePlanInfo {
+struct PrunePlanInfo {  // what the settings came to
   std::string method, ratio_of, metric, decode_metric, norm, prefill;
   double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level (pop+): share skipped on the prompt's own scores
 };
@@ -80,10 +78,10 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
-struct ProfilePart {
-  std::string name;  // "qkv", "attention", "o", "gate_up", "select", "down", "head", "other", ...
-  double seconds = 0;
-  uint64_t bytes = 0;
+struct ProfilePart {  // of the wall time; sync: the calling thread waited for the others
+  std::string name;   // "qkv", "attention", "o", "gate_up", "select", "down", "head", "sampling", "sync", "other", ...
+  double prefill_s = 0, decode_s = 0;
+  uint64_t bytes = 0;  // weights, decode only
 };
 
 // Called as sets are fixed and chosen (--dump-partition). Indices ascend. Not called for the dense method.
@@ -106,6 +104,8 @@ struct RunHooks {
   std::function<bool()> interrupted{};                             // asked between tokens and prefill chunks
   std::function<void(int64_t done, int64_t total)> on_progress{};  // tokens, during prefill and scoring
   bool profile = false;
+  // At the end, what each thread did when; thread 0 is the caller, its "sync" within other parts.
+  std::function<void(int thread, const char* part, double begin_s, double seconds, int pieces)> on_trace{};
 };
 
 struct GenerateOptions {
@@ -113,8 +113,8 @@ struct GenerateOptions {
   SamplingOptions sampling{};
   std::vector<std::string> stop{};  // text that ends the answer; not part of it
   bool ignore_eos = false;          // end-of-generation tokens are ordinary ones
-  std::function<void(std::string_view text)>
-      on_text{};  // whole characters, as soon as no stop string can begin in them
+  // Whole characters, as soon as no stop string can begin in them.
+  std::function<void(std::string_view text)> on_text{};
   RunHooks hooks{};
 };
 

@@ -129,6 +129,7 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
   if (hooks.observer != nullptr) run.listener = &observation;
   ScoreRun scorer(engine, run, hooks);
   scorer.set_total(total);
+  start_watch(hooks, engine.pool, run.watch);
 
   for (size_t first = 0; first < requests.size(); first += sequences.size()) {
     const size_t count = std::min(sequences.size(), requests.size() - first);
@@ -154,9 +155,11 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
       scorer.advance(jobs, Phase::Prefill, engine.options.prefill_chunk, engine.options.prefill_chunk);
     }
     timing.prefill_s = std::chrono::duration<double>(Clock::now() - start).count();
+    run.watch.mark(Part::Other);
     for (Job& job : jobs)
       end_prefill(*job.sequence, count == 1 ? job.size() - job.split : std::min(1, job.size() - job.split),
                   hooks.observer != nullptr ? &observation : nullptr, timing);
+    run.watch.mark(Part::Partition);
     const Clock::time_point decode_start = Clock::now();
     scorer.advance(jobs, Phase::Decode, kDecodeRows, std::max(1, std::min(rows_together(), kDecodeRows / int(count))));
     timing.decode_s = std::chrono::duration<double>(Clock::now() - decode_start).count();
@@ -167,9 +170,10 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
       r.timing = timing;
       r.timing.prefill_tokens = job.split, r.timing.decode_tokens = job.size() - job.split;
       summarise_partition(*job.sequence, engine.model->spec.layers, r);
-      if (hooks.profile) r.profile = profile_parts(run.profile);
     }
   }
+  const std::vector<ProfilePart> profile = end_watch(hooks, run.watch);
+  for (ScoreResult& r : results) r.profile = profile;
   return results;
 }
 

@@ -147,6 +147,7 @@ class Generation {
   }
 
   GenerateResult run() {
+    start_watch(options_.hooks, engine_.pool, run_.watch);
     if (!prefill())
       result_.finish_reason = "interrupted";
     else if (options_.max_tokens == 0)
@@ -156,7 +157,7 @@ class Generation {
     answer_.end();
     result_.reads = engine_.read_stats(session_.sequence);
     result_.logits_hash = hash_.hex();
-    if (options_.hooks.profile) result_.profile = profile_parts(run_.profile);
+    result_.profile = end_watch(options_.hooks, run_.watch);
     return std::move(result_);
   }
 
@@ -205,14 +206,16 @@ class Generation {
   void decode() {
     Sequence& sequence = session_.sequence;
     const int room = engine_.info.context - int(prompt_.size());
+    run_.watch.mark(Part::Other);
     session_.end_prefill(sequence, std::min(options_.max_tokens, room),
                          run_.listener != nullptr ? &observation_ : nullptr, result_.timing);
+    run_.watch.mark(Part::Partition);
+    run_.watch.enter(Phase::Decode);
     const Clock::time_point start = Clock::now();
     std::vector<int32_t> seen(prompt_.begin(), prompt_.end());
-    const size_t select = size_t(Part::Select);
-    const double select_before = run_.profile.seconds[select];
     while (result_.finish_reason.empty()) {
       const int32_t id = sampler_.sample(logits_, seen);
+      run_.watch.mark(Part::Sampling);
       const bool ends =
           !options_.ignore_eos && engine_.text->has_tokenizer() && engine_.text->tokenizer().is_end_of_generation(id);
       seen.push_back(id);
@@ -229,7 +232,7 @@ class Generation {
       }
     }
     result_.timing.decode_s = since(start);
-    result_.timing.select_s = run_.profile.seconds[select] - select_before;
+    result_.timing.select_s = run_.watch.profile.seconds[size_t(Phase::Decode)][size_t(Part::Select)];
   }
 
   Session::Impl& session_;

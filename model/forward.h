@@ -1,18 +1,15 @@
 // One pass of tokens through the network.
 #pragma once
-#include <array>
 #include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "model/model.h"
+#include "model/profile.h"
 #include "model/sequence.h"
 
 namespace pop {
-
-// Prefill computes densely (or as --prefill pruned says) and is observed by the pruning state; decode selects.
-enum class Phase : uint8_t { Prefill, Decode };
 
 // One token of one sequence, at the position after its cache or after the row before. Rows of a sequence stand together. In
 // decode a policy whose choice at Down rests on the input of GateUp (gate-up as decode metric) gets one row per pass.
@@ -20,14 +17,6 @@ struct ForwardRow {
   Sequence* sequence = nullptr;
   int32_t token = 0;
   bool wants_logits = false;
-};
-
-// Parts of a forward pass; time and bytes of each add up to the whole.
-enum class Part : uint8_t { Embed, Norm, Select, Qkv, Attention, O, GateUp, Act, Down, Head, kCount };
-const char* part_name(Part part);
-struct Profile {
-  std::array<double, size_t(Part::kCount)> seconds{};
-  std::array<uint64_t, size_t(Part::kCount)> bytes{};  // weights handed to kernels, decode only
 };
 
 // Called for every row that wants logits, rows ascending: logits [vocab], valid during the call.
@@ -45,7 +34,7 @@ struct RunContext {
   ThreadPool* pool = nullptr;
   std::optional<ActType> activations;  // empty: the committed default per weight type and phase
   SelectionListener* listener = nullptr;
-  Profile profile;
+  Stopwatch watch{};
 
   ActType act_type(const Matrix& w, Phase phase) const;
 };

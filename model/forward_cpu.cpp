@@ -19,19 +19,22 @@ SiteTargets qkv_targets(const Pass& pass, int layer, int) {
   return {3, {&w.q, &w.k, &w.v}, {y, y + s.q_dim(), y + s.q_dim() + s.kv_dim()}, {ldy, ldy, ldy}};
 }
 SiteTargets o_targets(const Pass& pass, int layer, int) {
-  return {1, {&pass.model.layers[size_t(layer)].o}, {f32(pass.scratch.delta)}, {size_t(pass.model.spec.d)}};
+  return {
+      1, {&pass.model.layers[size_t(layer)].o}, {f32(pass.scratch.delta)}, {size_t(pass.model.spec.d)}, Finish::AddToX};
 }
 SiteTargets gate_up_targets(const Pass& pass, int layer, int row) {
   return {1,
           {&pass.rows[size_t(row)].sequence->gate_up(pass.model, layer)},
           {f32(pass.scratch.gate_up)},
-          {2 * size_t(pass.model.spec.f)}};
+          {2 * size_t(pass.model.spec.f)},
+          Finish::SiluMul};
 }
 SiteTargets down_targets(const Pass& pass, int layer, int row) {
   return {1,
           {&pass.rows[size_t(row)].sequence->down(pass.model, layer)},
           {f32(pass.scratch.delta)},
-          {size_t(pass.model.spec.d)}};
+          {size_t(pass.model.spec.d)},
+          Finish::AddToX};
 }
 
 // Calls visit(first, count) for every run of rows that belong to one sequence.
@@ -56,6 +59,7 @@ void observe(const Pass& pass, Site site, int layer, const float* x, int width) 
 void project(const Pass& pass, Site site, int layer, const float* x, int width, TargetsOf targets_of) {
   if (pass.phase == Phase::Decode) return project_decode(pass, site, layer, x, width, targets_of);
   observe(pass, site, layer, x, width);
+  pass.run.watch.mark(Part::Observe);
   IndexList units;
   if (site == Site::GateUp && pass.rows[0].sequence->policy != nullptr) {
     const Selection selection = pass.rows[0].sequence->policy->select_prefill(site, layer);
@@ -112,38 +116,6 @@ void attend(const Pass& pass, int layer) {
   });
 }
 
-// Which channels of h a row has: all, or those its policy had computed.
-IndexList channels_of(const Pass& pass, int layer, int row) {
-  PolicyState* policy = pass.rows[size_t(row)].sequence->policy.get();
-  if (policy == nullptr) return {nullptr, pass.model.spec.f};
-  const Selection computed =
-      pass.phase == Phase::Decode ? pass.scratch.selections[size_t(row)] : policy->select_prefill(Site::GateUp, layer);
-  return computed.kind == Selection::Kind::Rows ? computed.list : IndexList{nullptr, pass.model.spec.f};
-}
-
-// h = silu(gate) * up on the channels that were computed. In prefill the others are 0 (--prefill pruned); in decode nobody reads them.
-void activate(const Pass& pass, int layer) {
-  const auto f = size_t(pass.model.spec.f);
-  float* const gate_up = f32(pass.scratch.gate_up);
-  float* const h = f32(pass.scratch.h);
-  const auto silu_mul = pass.run.kernels->silu_mul;
-  if (pass.count() == 1) {
-    const IndexList list = channels_of(pass, layer, 0);
-    if (pass.phase == Phase::Prefill && list.count < int(f)) std::fill(h, h + f, 0.f);
-    // A few thousand channels are done before a second thread has woken up.
-    parallel_ranges(*pass.run.pool, list.count, 4096,
-                    [&](int begin, int end, int) { silu_mul(gate_up, list, begin, end, h); });
-    return;
-  }
-  parallel_ranges(*pass.run.pool, pass.count(), 1, [&](int begin, int end, int) {
-    for (auto r = size_t(begin); r < size_t(end); ++r) {
-      const IndexList list = channels_of(pass, layer, int(r));
-      if (pass.phase == Phase::Prefill && list.count < int(f)) std::fill(h + r * f, h + (r + 1) * f, 0.f);
-      silu_mul(gate_up + r * 2 * f, list, 0, list.count, h + r * f);
-    }
-  });
-}
-
 // Logits of the rows that want them, a few rows at once: never tokens x vocabulary floats.
 void head(const Pass& pass, const LogitsSink& sink) {
   const ModelSpec& s = pass.model.spec;
@@ -175,9 +147,11 @@ void head(const Pass& pass, const LogitsSink& sink) {
       if (pass.phase == Phase::Decode) {
         const uint64_t bytes = bytes_read(w, {nullptr, s.vocab});
         pass.rows[size_t(row)].sequence->reads.head_bytes += bytes;
-        pass.run.profile.bytes[size_t(Part::Head)] += bytes;
+        pass.run.watch.profile.bytes[size_t(Part::Head)] += bytes;
       }
+      pass.run.watch.mark(Part::Head);
       if (sink) sink(row, of_row);
+      pass.run.watch.mark(Part::Other);
     }
   }
 }
@@ -201,13 +175,6 @@ void prepare(Activations& scratch, const Model& model, std::span<const ForwardRo
 
 }  // namespace
 
-const char* part_name(Part part) {
-  constexpr const char* kNames[] = {"embed", "norm",    "select", "qkv",  "attention",
-                                    "o",     "gate_up", "act",    "down", "head"};
-  static_assert(std::size(kNames) == size_t(Part::kCount));
-  return kNames[size_t(part)];
-}
-
 ActType RunContext::act_type(const Matrix& w, Phase phase) const {
   const ActType asked = activations.value_or(default_activations(*kernels, w.type, phase == Phase::Prefill));
   return kernels->effective(asked, w.type, w.layout);
@@ -216,11 +183,11 @@ ActType RunContext::act_type(const Matrix& w, Phase phase) const {
 void forward(const Model& model, RunContext& run, Activations& scratch, Phase phase, std::span<const ForwardRow> rows,
              const LogitsSink& sink) {
   const ModelSpec& s = model.spec;
-  Stopwatch watch(run.profile);
+  Stopwatch& watch = run.watch;
+  watch.enter(phase);
   prepare(scratch, model, rows);
-  const Pass pass{model, run, scratch, watch, phase, rows, scratch.positions.data()};
-  float *const x = f32(scratch.x), *const normed = f32(scratch.normed), *const delta = f32(scratch.delta);
-  const int n = pass.count();
+  const Pass pass{model, run, scratch, phase, rows, scratch.positions.data()};
+  float *const x = f32(scratch.x), *const normed = f32(scratch.normed);
   watch.mark(Part::Embed);
 
   for (int layer = 0; layer < s.layers; ++layer) {
@@ -231,18 +198,14 @@ void forward(const Model& model, RunContext& run, Activations& scratch, Phase ph
     watch.mark(Part::Qkv);
     attend(pass, layer);
     watch.mark(Part::Attention);
-    project(pass, Site::O, layer, f32(scratch.attended), s.q_dim(), o_targets);
-    run.kernels->add(delta, n * s.d, x);
+    project(pass, Site::O, layer, f32(scratch.attended), s.q_dim(), o_targets);  // adds to x
     watch.mark(Part::O);
 
     norm_rows(pass, x, norms.ffn, normed);
     watch.mark(Part::Norm);
-    project(pass, Site::GateUp, layer, normed, s.d, gate_up_targets);
+    project(pass, Site::GateUp, layer, normed, s.d, gate_up_targets);  // leaves h
     watch.mark(Part::GateUp);
-    activate(pass, layer);
-    watch.mark(Part::Act);
-    project(pass, Site::Down, layer, f32(scratch.h), s.f, down_targets);
-    run.kernels->add(delta, n * s.d, x);
+    project(pass, Site::Down, layer, f32(scratch.h), s.f, down_targets);  // adds to x
     watch.mark(Part::Down);
   }
   head(pass, sink);

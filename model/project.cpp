@@ -75,8 +75,21 @@ class ReadGuard {
 
 IndexList everything(int count) { return {nullptr, count}; }
 
-// One row, a matrix in columns: partial sums per slice of the input, added in slice order.
-void decode_columns(const Pass& pass, const Matrix& w, const Acts& x, int row, IndexList list, float* y) {
+// Outputs of the units list[begin .. end) of one row of the pass are there.
+void finish(const Pass& pass, const SiteTargets& targets, int row, IndexList list, int begin, int end) {
+  const float* y = targets.y[0] + size_t(row) * targets.ldy[0];
+  const auto d = size_t(pass.model.spec.d), f = size_t(pass.model.spec.f);
+  switch (targets.finish) {
+    case Finish::None: return;
+    case Finish::AddToX:  // every output, in units of one
+      return pass.run.kernels->add(y + begin, end - begin, f32(pass.scratch.x) + size_t(row) * d + begin);
+    case Finish::SiluMul: return pass.run.kernels->silu_mul(y, list, begin, end, f32(pass.scratch.h) + size_t(row) * f);
+  }
+}
+
+// One row, a matrix of the site in columns: partial sums per slice of the input, added in slice order.
+void decode_columns(const Pass& pass, const SiteTargets& targets, int matrix, const Acts& x, int row, IndexList list) {
+  const Matrix& w = *targets.w[matrix];
   const ReadGuard guard(w, list);
   const int width = column_slice(w.cols), slices = column_slices(w.cols);
   ThreadPool& pool = *pass.run.pool;
@@ -94,8 +107,21 @@ void decode_columns(const Pass& pass, const Matrix& w, const Acts& x, int row, I
     pass.run.kernels->axpy_columns(w, x, row, list, begin_of(slice * width), begin_of((slice + 1) * width), row0, row1,
                                    partial + size_t(slice) * size_t(w.rows));
   });
-  std::memcpy(y, partial, size_t(w.rows) * sizeof(float));
-  for (int s = 1; s < slices; ++s) pass.run.kernels->add(partial + size_t(s) * size_t(w.rows), w.rows, y);
+  float* const y = targets.y[matrix] + size_t(row) * targets.ldy[matrix];
+  const int unit = targets.finish == Finish::SiluMul ? w.unit : 1;
+  const auto add_slices = [&](int begin, int end, int) {  // units
+    const auto first = size_t(begin) * size_t(unit), n = size_t(end - begin) * size_t(unit);
+    std::memcpy(y + first, partial + first, n * sizeof(float));
+    for (int s = 1; s < slices; ++s)
+      pass.run.kernels->add(partial + size_t(s) * size_t(w.rows) + first, int(n), y + first);
+    finish(pass, targets, row, everything(w.rows / unit), begin, end);
+  };
+  // A small sum is done before a second thread has heard of it.
+  constexpr int kShared = 32768;
+  if (slices * w.rows >= kShared)
+    parallel_ranges(pool, w.rows / unit, 256, add_slices);
+  else
+    add_slices(0, w.rows / unit, 0);
 }
 
 bool same_units(const Selection& a, const Selection& b) {
@@ -125,7 +151,7 @@ void count_reads(const Pass& pass, Site site, int layer, const SiteTargets& targ
     const uint64_t bytes =
         sequence.cached_bytes(site, layer, i, w, skips ? selection.list : everything(all), !skips || selection.lasting);
     sequence.reads.block_bytes += bytes;
-    pass.run.profile.bytes[size_t(part_of(site))] += bytes;
+    pass.run.watch.profile.bytes[size_t(part_of(site))] += bytes;
     sequence.reads.elements_used += by_rows      ? uint64_t(selection.list.count) * uint64_t(w.unit) * uint64_t(w.cols)
                                     : by_columns ? uint64_t(selection.list.count) * uint64_t(w.rows)
                                                  : uint64_t(w.rows) * uint64_t(w.cols);
@@ -156,6 +182,17 @@ void project_prefill(const Pass& pass, const SiteTargets& targets, const float* 
       });
     }
   }
+  if (targets.finish == Finish::None) return;
+  const int f = pass.model.spec.f;
+  const IndexList all = everything(targets.finish == Finish::SiluMul ? f : targets.w[0]->rows);
+  parallel_ranges(pool, pass.count(), 1, [&](int begin, int end, int) {
+    for (int r = begin; r < end; ++r) {
+      const IndexList units = list.count > 0 && targets.finish == Finish::SiluMul ? list : all;
+      if (units.count < all.count)
+        std::memset(f32(pass.scratch.h) + size_t(r) * size_t(f), 0, size_t(f) * sizeof(float));
+      finish(pass, targets, r, units, 0, units.count);
+    }
+  });
 }
 
 namespace {
@@ -167,12 +204,12 @@ void select_and_pack(const Pass& pass, Site site, int layer, const float* x, int
   Selection& selection = pass.scratch.selections[size_t(r)];
   selection = {};
   if (sequence.policy != nullptr) {
-    pass.watch.mark(part_of(site));
+    pass.run.watch.begin_select(part_of(site));
     const int position = pass.positions[r];
     selection = sequence.policy->select(site, layer, {x, size_t(width)}, position);
     if (selection.kind != Selection::Kind::Full && pass.run.listener != nullptr)
       pass.run.listener->chosen(sequence, position, layer, site, selection);
-    pass.watch.mark(Part::Select);
+    pass.run.watch.end_select();
   }
   count_reads(pass, site, layer, targets, selection, sequence);
   const bool by_columns = selection.kind == Selection::Kind::Columns;
@@ -186,9 +223,12 @@ void select_and_pack(const Pass& pass, Site site, int layer, const float* x, int
   if (by_columns) inputs.mask_row(r, selection.list);
   for (int i = 0; i < targets.count; ++i)
     if (targets.w[i]->layout == Layout::Columns)
-      decode_columns(pass, *targets.w[i], inputs.rows(packing[i], 0, pass.count()), r,
-                     by_columns ? selection.list : everything(width), targets.y[i] + size_t(r) * targets.ldy[i]);
+      decode_columns(pass, targets, i, inputs.rows(packing[i], 0, pass.count()), r,
+                     by_columns ? selection.list : everything(width));
 }
+
+// A piece of decode's rows is not shorter: it would not be a stream (measured: docs/kernels.md).
+constexpr size_t kPieceBytes = size_t(16) << 10;
 
 // Rows [begin, end) of the pass, which share matrices and selected units: all matrices of the site in one parallel region.
 void decode_rows(const Pass& pass, const SiteTargets& targets, const Selection& selection, const int* packing,
@@ -202,9 +242,9 @@ void decode_rows(const Pass& pass, const SiteTargets& targets, const Selection& 
     if (w.layout != Layout::Rows) continue;
     lists[i] = selection.kind == Selection::Kind::Rows ? selection.list : everything(w.rows / w.unit);
     if constexpr (kAddressSanitizer) guards[i].emplace(w, lists[i]);
-    // A few pieces a thread, so that threads end together though one was held up; none so short that it cannot stream.
-    const int least = std::max(4, int((size_t(32) << 10) / std::max<size_t>(1, unit_bytes(w))));
-    size[i] = std::max(least, (lists[i].count + pass.run.pool->threads() * 4 - 1) / (pass.run.pool->threads() * 4));
+    const int least = std::max(4, int(kPieceBytes / std::max<size_t>(1, unit_bytes(w))));
+    const int most = pass.run.pool->threads() * kPiecesPerThread;
+    size[i] = std::max(least, (lists[i].count + most - 1) / most);
     pieces[i + 1] += (lists[i].count + size[i] - 1) / size[i];
   }
   for (int i = targets.count; i < 3; ++i) pieces[i + 1] = pieces[i];
@@ -214,6 +254,7 @@ void decode_rows(const Pass& pass, const SiteTargets& targets, const Selection& 
     const int from = (piece - pieces[i]) * size[i], to = std::min(lists[i].count, from + size[i]);
     pass.run.kernels->dot_units(*targets.w[i], inputs.rows(packing[i], begin, end - begin), lists[i], from, to,
                                 targets.y[i] + size_t(begin) * targets.ldy[i], targets.ldy[i]);
+    for (int r = begin; r < end; ++r) finish(pass, targets, r, lists[i], from, to);
   });
 }
 

@@ -1,6 +1,5 @@
 // The products of one site: several matrices over the same input, dense or selected, split over the threads.
 #pragma once
-#include <chrono>
 #include <span>
 
 #include "model/activations.h"
@@ -8,31 +7,22 @@
 
 namespace pop {
 
-// Adds up the time between its marks, so that the parts sum to the whole.
-class Stopwatch {
- public:
-  explicit Stopwatch(Profile& profile) : profile_(profile) {}
-  void mark(Part part) {
-    const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
-    profile_.seconds[size_t(part)] += std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-  }
-
- private:
-  Profile& profile_;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
 // What a pass over some rows needs everywhere.
 struct Pass {
   const Model& model;
   RunContext& run;
   Activations& scratch;
-  Stopwatch& watch;
   Phase phase;
   std::span<const ForwardRow> rows;
   const int* positions;  // [rows] of each in its sequence
   int count() const { return int(rows.size()); }
+};
+
+// What becomes of a site's outputs, in the region that makes them. Of sites with one matrix.
+enum class Finish : uint8_t {
+  None,
+  AddToX,   // o, down: x += y
+  SiluMul,  // gate_up: h = silu(gate) * up, of the channels that were computed
 };
 
 // The matrices of a site for one row of the pass: the model's, or its sequence's packed copies.
@@ -41,19 +31,25 @@ struct SiteTargets {
   const Matrix* w[3] = {};
   float* y[3] = {};  // row r of the pass at y + r * ldy
   size_t ldy[3] = {};
+  Finish finish = Finish::None;
 };
 using TargetsOf = SiteTargets (*)(const Pass& pass, int layer, int row);
 
-// Prefill: y = W x for all rows of the pass. list: the units to compute, everything if its count is 0.
+// Prefill: y = W x for all rows of the pass, and what becomes of y. list: the units to compute, everything if its count is
+// 0; with SiluMul the h of others is 0.
 void project_prefill(const Pass& pass, const SiteTargets& targets, const float* x, int width, IndexList list);
 
-// Decode at one site, x : [rows, width]: asks each row's policy, computes what it selects, counts what that reads.
+// Decode at one site, x : [rows, width]: asks each row's policy, computes what it selects and what becomes of it, counts
+// what that reads. With SiluMul the h of channels that were not selected is left as it was: nobody reads it.
 void project_decode(const Pass& pass, Site site, int layer, const float* x, int width, TargetsOf targets_of);
 
-// Runs body(begin, end) over [0, count) in pieces of a multiple of `step`, several per thread.
+// Threads end together though one was held up if there are many pieces for each.
+constexpr int kPiecesPerThread = 16;
+
+// Runs body(begin, end) over [0, count) in pieces of a multiple of `step`.
 template <class Body>
 void parallel_ranges(ThreadPool& pool, int count, int step, Body&& body) {
-  int size = std::max(step, (count + pool.threads() * 4 - 1) / (pool.threads() * 4));
+  int size = std::max(step, (count + pool.threads() * kPiecesPerThread - 1) / (pool.threads() * kPiecesPerThread));
   size = (size + step - 1) / step * step;
   if (pool.threads() == 1) size = count;
   pool.run((count + size - 1) / size,

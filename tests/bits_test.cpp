@@ -6,6 +6,9 @@
 #include <memory>
 
 #include "engine/pop.h"
+#include "prune/budget.h"
+#include "prune/byte_ideal.h"
+#include "prune/partition.h"
 #include "tests/golden.h"
 #include "tests/toy_model.h"
 
@@ -184,6 +187,33 @@ TEST(Reads, CountedBytesOfDenseAreTheFilesBytes) {
   EXPECT_EQ(run.reads.weights_read_share, 1.0);
   EXPECT_EQ(run.reads.selected_share, 1.0);
   EXPECT_EQ(run.reads.tokens, 9u);
+}
+
+// Rows and columns of this shape fill whole cache lines in most types, and packed ones lie together: what is left is less
+// than a line for each matrix.
+TEST_P(Bits, CountedBytesOfPopAreTheFormulas) {
+  constexpr int kD = 256, kF = 1024, kLayers = 3;
+  const DType type = GetParam();
+  Engine engine({.model = test::widened(kSource, type, kD, kF, folder().path()), .context = 256});
+  const auto matrix = [&](int rows, int cols, int unit = 1) {
+    return Matrix{.type = type, .rows = rows, .cols = cols, .unit = unit};
+  };
+  const LayerWeights shapes{matrix(kD, kD), matrix(kD / 2, kD),    matrix(kD / 2, kD),
+                            matrix(kD, kD), matrix(2 * kF, kD, 2), matrix(kD, kF)};
+  const std::vector<LayerWeights> layers(kLayers, shapes);
+  const auto counted = [&](const PruneSettings& prune) {
+    const GenerateResult run = engine.session(prune)->generate(ids_of(9, 20), {.max_tokens = 64, .ignore_eos = true});
+    return run.reads.weight_bytes_per_token;
+  };
+  const double head = counted({}) - dense_bytes(layers);
+  EXPECT_GT(head, 0);
+  for (const double ratio : {0.2, 0.4}) {
+    const PruneOptions options{.method = "pop", .ratio = ratio};
+    const PartitionSizes sizes = partition_sizes(kF, ffn_sparsity(options, count_weights(layers)), 0.1);
+    const double planned = planned_row_bytes(layers, sizes.retained + sizes.candidate, sizes.kept);
+    EXPECT_NEAR(counted({.method = "pop", .ratio = ratio}) - head, planned, 64 * 6 * kLayers) << ratio;
+    EXPECT_GE(counted({.method = "pop", .ratio = ratio, .pack = false}) - head, planned) << ratio;
+  }
 }
 
 }  // namespace

@@ -27,6 +27,44 @@ inline std::string requantised(const std::string& source, DType type, const std:
   return path;
 }
 
+// The model at `source` (llama) with width d, FFN width f and random weights of `type`; its vocabulary and layers stay.
+inline std::string widened(const std::string& source, DType type, int d, int f, const std::string& folder) {
+  const GgufFile file(source);
+  GgufWriter writer;
+  const int heads = 4, kv_heads = 2;
+  const std::vector<std::pair<std::string, int>> sizes = {{"llama.embedding_length", d},
+                                                          {"llama.feed_forward_length", f},
+                                                          {"llama.rope.dimension_count", d / heads},
+                                                          {"llama.attention.key_length", d / heads},
+                                                          {"llama.attention.value_length", d / heads}};
+  for (const GgufKey& key : file.keys()) {
+    bool replaced = false;
+    for (const auto& [name, value] : sizes)
+      if (key.name == name) writer.set_u32(name, uint32_t(value)), replaced = true;
+    if (!replaced) writer.set_payload(key.name, key.value.type(), key.value.bytes());
+  }
+  uint32_t random = 1;
+  for (const GgufTensorInfo& info : file.tensors()) {
+    std::vector<int64_t> shape = file.tensor(info.name).shape;
+    const auto is = [&](const char* part) { return info.name.find(part) != std::string::npos; };
+    if (shape.size() == 1) shape = {d};
+    if (is("token_embd") || is("output.weight")) shape[1] = d;
+    if (is("attn_q.") || is("attn_output.")) shape = {d, d};
+    if (is("attn_k.") || is("attn_v.")) shape = {d / heads * kv_heads, d};
+    if (is("ffn_gate.") || is("ffn_up.")) shape = {f, d};
+    if (is("ffn_down.")) shape = {d, f};
+    std::vector<float> values(size_t(shape[0]) * size_t(shape.size() > 1 ? shape[1] : 1));
+    for (float& v : values) {
+      random = random * 1664525u + 1013904223u;
+      v = (float(random >> 8) / float(1 << 24) - 0.5f) * 0.2f;
+    }
+    writer.add_tensor_f32(info.name, shape.size() < 2 ? DType::F32 : type, shape, values);
+  }
+  const std::string path = folder + "/wide-" + traits(type).name + ".gguf";
+  writer.write(path);
+  return path;
+}
+
 // A folder that goes with the test program's end.
 class TemporaryFolder {
  public:

@@ -251,6 +251,9 @@ void add_prompt_options(CLI::App& app, PromptArgs& args) {
 void add_dump_options(CLI::App& app, DumpArgs& args) {
   const char* group = "Output";
   app.add_flag("--profile", args.profile, "Time and bytes per part, adding up to the wall time")->group(group);
+  app.add_option("--trace", args.trace, "Write what each thread did when, for chrome://tracing or ui.perfetto.dev")
+      ->option_text("FILE")
+      ->group(group);
   app.add_option("--dump-partition", args.partition, "Write partitions and choices, one JSON object per line")
       ->option_text("FILE")
       ->group(group);

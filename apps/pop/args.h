@@ -55,6 +55,7 @@ struct PromptArgs {
 struct DumpArgs {
   std::optional<std::string> partition, logits;
   bool profile = false;
+  std::optional<std::string> trace;
 };
 
 void add_output_options(CLI::App& app, OutputArgs& args);

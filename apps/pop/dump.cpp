@@ -86,19 +86,38 @@ void LogitsDump::write_header() {
   file_.write(magic + length + text);
 }
 
+void TraceDump::add(int thread, const char* part, double begin_s, double seconds, int pieces) {
+  std::string event = fmt::format(R"({{"name":"{}","ph":"X","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f})", part, thread,
+                                  begin_s * 1e6, seconds * 1e6);
+  if (pieces > 0) event += fmt::format(R"(,"args":{{"pieces":{}}})", pieces);
+  file_.write((empty_ ? "{\"traceEvents\":[\n" : ",\n") + event + "}");
+  empty_ = false;
+}
+
+void TraceDump::close() {
+  file_.write(empty_ ? "{\"traceEvents\":[]}\n" : "\n]}\n");
+  file_.close();
+}
+
 Dumps::Dumps(const DumpArgs& args, const PrunePlanInfo& plan) {
   if (args.partition) partition_.emplace(*args.partition, plan);
   if (args.logits) logits_.emplace(*args.logits);
+  if (args.trace) trace_.emplace(*args.trace);
 }
 
 void Dumps::add_to(RunHooks& hooks) {
   if (partition_) hooks.observer = &*partition_;
   if (logits_) hooks.on_logits = [this](int, int, std::span<const float> row) { logits_->add(row); };
+  if (trace_)
+    hooks.on_trace = [this](int thread, const char* part, double begin_s, double seconds, int pieces) {
+      trace_->add(thread, part, begin_s, seconds, pieces);
+    };
 }
 
 void Dumps::close() {
   if (partition_) partition_->close();
   if (logits_) logits_->close();
+  if (trace_) trace_->close();
 }
 
 }  // namespace pop::app

@@ -59,7 +59,19 @@ class LogitsDump {
   size_t rows_ = 0, width_ = 0;
 };
 
-// Both, as the options ask; hooks() carries what they need, close() writes the rest.
+// What each thread did when, in the format of Chrome's tracing: complete events ("ph": "X"), microseconds.
+class TraceDump {
+ public:
+  explicit TraceDump(const std::string& path) : file_(path) {}
+  void add(int thread, const char* part, double begin_s, double seconds, int pieces);
+  void close();
+
+ private:
+  OutputFile file_;
+  bool empty_ = true;
+};
+
+// All of them, as the options ask; add_to() gives the hooks they need, close() writes the rest.
 class Dumps {
  public:
   Dumps(const DumpArgs& args, const PrunePlanInfo& plan);
@@ -70,6 +82,7 @@ class Dumps {
  private:
   std::optional<PartitionDump> partition_;
   std::optional<LogitsDump> logits_;
+  std::optional<TraceDump> trace_;
 };
 
 }  // namespace pop::app

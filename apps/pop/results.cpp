@@ -97,7 +97,8 @@ Json score_json(const Engine& engine, const PrunePlanInfo& plan, const ScoreRequ
 Json profile_json(const std::vector<ProfilePart>& profile) {
   Json json = Json::array();
   for (const ProfilePart& part : profile)
-    json.push_back({{"part", part.name}, {"seconds", part.seconds}, {"bytes", part.bytes}});
+    json.push_back(
+        {{"part", part.name}, {"prefill_s", part.prefill_s}, {"decode_s", part.decode_s}, {"bytes", part.bytes}});
   return json;
 }
 
@@ -130,15 +131,25 @@ std::string describe(const GenerateResult& result) {
 }
 
 std::string profile_table(const std::vector<ProfilePart>& profile) {
-  double total = 0;
-  for (const ProfilePart& part : profile) total += part.seconds;
-  std::vector<std::vector<std::string>> rows = {{"part", "ms", "share", "MB", "GB/s"}};
-  for (const ProfilePart& part : profile)
-    rows.push_back({part.name, fmt::format("{:.2f}", part.seconds * 1e3),
-                    fmt::format("{:.1f}%", total > 0 ? 100 * part.seconds / total : 0.0),
+  ProfilePart total{.name = "total"};
+  for (const ProfilePart& part : profile) {
+    total.prefill_s += part.prefill_s;
+    total.decode_s += part.decode_s;
+    total.bytes += part.bytes;
+  }
+  const auto share = [](double seconds, double of) {
+    return fmt::format("{:.1f}%", of > 0 ? 100 * seconds / of : 0.0);
+  };
+  std::vector<std::vector<std::string>> rows = {{"part", "prefill ms", "share", "decode ms", "share", "MB", "GB/s"}};
+  const auto add = [&](const ProfilePart& part) {
+    rows.push_back({part.name, fmt::format("{:.2f}", part.prefill_s * 1e3), share(part.prefill_s, total.prefill_s),
+                    fmt::format("{:.2f}", part.decode_s * 1e3), share(part.decode_s, total.decode_s),
                     fmt::format("{:.1f}", double(part.bytes) / 1e6),
-                    part.bytes ? fmt::format("{:.1f}", rate(double(part.bytes), part.seconds) / 1e9) : "-"});
-  rows.push_back({"total", fmt::format("{:.2f}", total * 1e3), "100.0%", "", ""});
+                    part.bytes ? fmt::format("{:.1f}", rate(double(part.bytes), part.decode_s) / 1e9) : "-"});
+  };
+  for (const ProfilePart& part : profile)
+    if (part.prefill_s > 0 || part.decode_s > 0) add(part);
+  add(total);
   return table(rows);
 }
 
