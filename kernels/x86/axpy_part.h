@@ -22,9 +22,10 @@ struct Part {
   int count = 0, groups = 0, block = 0;
   const uint8_t* header = nullptr;
   const uint8_t* column[kBlockColumns + kGroup];  // [groups][kGroup]; absent ones repeat the last, with codes 0
-  int32_t low[kGroups + 1], high[kGroups + 1];    // [groups] codes of x: AVX-512 four bytes of each plane, else two words in low
-  int32_t sum = 0;                                // of the codes of x
-  float scale = 0;                                // of x
+  int32_t low[kGroups + 1],
+      high[kGroups + 1];  // [groups] codes of x: AVX-512 four bytes of each plane, else two words in low
+  int32_t sum = 0;        // of the codes of x
+  float scale = 0;        // of x
 };
 
 struct Shape {
@@ -77,8 +78,9 @@ POP_INLINE void store_int(void* p, VI v) { _mm512_storeu_si512(p, v); }
 POP_INLINE void take_columns_fast(const Shape& s, const ActsView& x, IndexList list, int i, Part& part) {
   const uint32_t present = part.count == 32 ? ~0u : (1u << part.count) - 1;
   __m512i listed;  // the columns within the block, as words in the order of the list
-  const __m512i lane = _mm512_cvtepi8_epi16(_mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,
-                                                             19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31));
+  const __m512i lane =
+      _mm512_cvtepi8_epi16(_mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
+                                            21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31));
   if (list.index != nullptr) {
     const __m512i a = _mm512_maskz_loadu_epi32(__mmask16(present), list.index + i);
     const __m512i b = _mm512_maskz_loadu_epi32(__mmask16(present >> 16), list.index + i + 16);
