@@ -5,19 +5,26 @@
 namespace pop::POP_ISA {
 namespace {
 
-// Prefetch runs along the stream of rows that will be read, kAhead bytes ahead, a few lines at a time between the arithmetic:
-// a burst fills the CPU's miss buffers and stops it. While `from` bytes of a row are used, `near` + from is fetched, and from
-// `split` on `far` + from, of the next row.
-constexpr size_t kAhead = 4096;  // into L2: kernels.md
-struct Prefetch {
-  const uint8_t *near = nullptr, *far = nullptr;
+// Prefetch runs along the stream of rows that will be read, into L2 kFar bytes ahead and, for block types, into L1 kNear bytes
+// ahead, a few lines at a time between the arithmetic: a burst fills the CPU's miss buffers and stops it. Distances: kernels.md.
+constexpr size_t kFar = 4096, kNear = 1024;
+// While byte `from` of a row is used, `here` + from is fetched, and from `split` on `next` + from, of a later row.
+struct Place {
+  const uint8_t *here = nullptr, *next = nullptr;
   size_t split = 0;
+  POP_INLINE const uint8_t* of(const Place& p, size_t from) { return (from < p.split ? p.here : p.next) + from; }
 };
-
-// The lines of `bytes` at `from` of the stream.
-POP_INLINE void fetch(const Prefetch& f, size_t from, size_t bytes) {
-  const uint8_t* p = (from < f.split ? f.near : f.far) + from;
+struct Ahead {
+  Place far, near;
+};
+POP_INLINE void fetch_far(const Ahead& a, size_t from, size_t bytes) {
+  const uint8_t* p = Place::of(a.far, from);
   for (size_t i = 0; i < bytes; i += 64) POP_PREFETCH_L2(p + i);
+}
+POP_INLINE void fetch(const Ahead& a, size_t from, size_t bytes) {
+  fetch_far(a, from, bytes);
+  const uint8_t* p = Place::of(a.near, from);
+  for (size_t i = 0; i < bytes; i += 64) POP_PREFETCH(p + i);
 }
 
 // A group of n blocks of a row (tensor/block_format.h).
@@ -56,73 +63,52 @@ POP_INLINE void add_chunk(Sums& s, const BlockGroup& w, int lane, const ActsView
   }
 }
 
-// R rows at once, chunk by chunk.
-template <DType T, int P, int R>
-POP_INLINE void dot_blocks_of(const uint8_t* const* rows, const ActsView& x, int blocks, const Prefetch* ahead, VF* v) {
+template <DType T, int P>
+POP_INLINE VF dot_blocks(const uint8_t* row, const ActsView& x, int blocks, const Ahead& ahead) {
   constexpr BlockFormat kFormat = block_format(T);
-  Sums s[R];
+  Sums s;
   for (int first = 0; first < blocks; first += kGroupBlocks) {
     const GroupPlace place = group_place(kFormat, first, blocks);
-    BlockGroup w[R];
-    for (int r = 0; r < R; ++r) w[r] = {rows[r] + place.low, rows[r] + place.high, rows[r] + place.scales, place.n};
-    const int n = place.n;
+    const BlockGroup w{row + place.low, row + place.high, row + place.scales, place.n};
     int i = 0;
-    for (; i + kWidest <= n; i += kWidest) {
-      for (int r = 0; r < R; ++r) {
-        fetch(ahead[r], place.low + group_bytes(kFormat, i), group_bytes(kFormat, kWidest));
-        add_chunk<T, P, kWidest>(s[r], w[r], i, x, first + i);
-      }
+    for (; i + kWidest <= w.n; i += kWidest) {
+      fetch(ahead, place.low + group_bytes(kFormat, i), group_bytes(kFormat, kWidest));
+      add_chunk<T, P, kWidest>(s, w, i, x, first + i);
     }
-    if (i == n) continue;
-    for (int r = 0; r < R; ++r) {
-      int k = i;
-      fetch(ahead[r], place.low + group_bytes(kFormat, k), group_bytes(kFormat, n - k));
-      if constexpr (kWidest > 8)
-        if (n - k >= 8) add_chunk<T, P, 8>(s[r], w[r], k, x, first + k), k += 8;
-      if (n - k >= 4) add_chunk<T, P, 4>(s[r], w[r], k, x, first + k), k += 4;
-      if (n - k >= 2) add_chunk<T, P, 2>(s[r], w[r], k, x, first + k), k += 2;
-      if (n - k >= 1) add_chunk<T, P, 1>(s[r], w[r], k, x, first + k);
-    }
+    if (i == w.n) continue;
+    fetch(ahead, place.low + group_bytes(kFormat, i), group_bytes(kFormat, w.n - i));
+    if constexpr (kWidest > 8)
+      if (w.n - i >= 8) add_chunk<T, P, 8>(s, w, i, x, first + i), i += 8;
+    if (w.n - i >= 4) add_chunk<T, P, 4>(s, w, i, x, first + i), i += 4;
+    if (w.n - i >= 2) add_chunk<T, P, 2>(s, w, i, x, first + i), i += 2;
+    if (w.n - i >= 1) add_chunk<T, P, 1>(s, w, i, x, first + i);
   }
-  for (int r = 0; r < R; ++r) v[r] = add(s[r].products, s[r].mins);
+  return add(s.products, s.mins);
 }
 
 // Four accumulators, taken in turn; their order is fixed by the number of columns.
-struct FloatSums {
-  VF part[4] = {zero(), zero(), zero(), zero()};
-};
-POP_INLINE VF total(const FloatSums& s) { return add(add(s.part[0], s.part[1]), add(s.part[2], s.part[3])); }
-
-template <DType T, int R>
-POP_INLINE void dot_floats_of(const uint8_t* const* rows, const float* x, int n, const Prefetch* ahead, VF* v) {
+template <DType T>
+POP_INLINE VF dot_floats(const uint8_t* w, const float* x, int n, const Ahead& ahead) {
   constexpr size_t kBytes = kPlainBytes<T>;
-  FloatSums s[R];
+  VF s[4] = {zero(), zero(), zero(), zero()};
   int k = 0;
-  for (; k + 4 * kLanes <= n; k += 4 * kLanes)
-    for (int r = 0; r < R; ++r) {
-      fetch(ahead[r], size_t(k) * kBytes, 4 * kLanes * kBytes);
+  for (; k + 4 * kLanes <= n; k += 4 * kLanes) {
+    fetch_far(ahead, size_t(k) * kBytes, 4 * kLanes * kBytes);
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        const int at = k + i * kLanes;
-        s[r].part[i] = fma(load_plain<T>(rows[r] + size_t(at) * kBytes), load(x + at), s[r].part[i]);
-      }
+    for (int i = 0; i < 4; ++i) {
+      const int at = k + i * kLanes;
+      s[i] = fma(load_plain<T>(w + size_t(at) * kBytes), load(x + at), s[i]);
     }
-  for (int r = 0; r < R; ++r) {
-    const uint8_t* w = rows[r];
-    int rest = k;
-    fetch(ahead[r], size_t(rest) * kBytes, size_t(n - rest) * kBytes);
-#pragma GCC unroll 3
-    for (int i = 0; i < 3; ++i) {
-      if (rest + kLanes > n) break;
-      s[r].part[i] = fma(load_plain<T>(w + size_t(rest) * kBytes), load(x + rest), s[r].part[i]);
-      rest += kLanes;
-    }
-    const int left = n - rest;
-    if (left > 0)
-      s[r].part[3] =
-          fma(load_plain_first<T>(w + size_t(rest) * kBytes, left), load_first(x + rest, left), s[r].part[3]);
-    v[r] = total(s[r]);
   }
+  fetch_far(ahead, size_t(k) * kBytes, size_t(n - k) * kBytes);
+#pragma GCC unroll 3
+  for (int i = 0; i < 3; ++i) {
+    if (k + kLanes > n) break;
+    s[i] = fma(load_plain<T>(w + size_t(k) * kBytes), load(x + k), s[i]);
+    k += kLanes;
+  }
+  if (k < n) s[3] = fma(load_plain_first<T>(w + size_t(k) * kBytes, n - k), load_first(x + k, n - k), s[3]);
+  return add(add(s[0], s[1]), add(s[2], s[3]));
 }
 
 // What the rows of a call have in common.
@@ -131,19 +117,31 @@ struct Call {
   const Acts& x;
   IndexList list;
   size_t row_bytes;
-  int units_ahead;  // that prefetch runs ahead; 0: rows are longer than that
+  int units_far, units_near;  // that prefetch runs ahead; 0: rows are longer than that
 
   POP_INLINE const uint8_t* row(const Call& c, int i, int k) {  // row k of the i-th unit listed
     const int unit = at(c.list, i);
     const size_t offset = c.w.offset != nullptr ? c.w.offset[unit] : size_t(unit) * size_t(c.w.unit) * c.row_bytes;
     return c.w.data + offset + size_t(k) * c.row_bytes;
   }
+  // What lies `bytes` or `units` ahead of that row in the order of reading.
+  POP_INLINE Place ahead(const Call& c, int i, int k, size_t bytes, int units) {
+    const uint8_t* row = Call::row(c, i, k);
+    if (units > 0) {
+      const uint8_t* later = i + units < c.list.count ? Call::row(c, i + units, k) : row;
+      return {later, later, 0};
+    }
+    const size_t split = c.row_bytes - bytes;
+    const int next_k = k + 1 < c.w.unit ? k + 1 : 0, next_i = next_k == 0 ? i + 1 : i;
+    const uint8_t* next = next_i < c.list.count ? Call::row(c, next_i, next_k) : row + split;
+    return {row + bytes, next - split, split};
+  }
 };
 
 // Up to four rows, along the list.
 struct Group {
   const uint8_t* row[4];
-  Prefetch ahead[4];
+  Ahead ahead[4];
   size_t output[4];
   int n;
 };
@@ -154,86 +152,61 @@ POP_INLINE void take_group(const Call& c, int& i, int& k, int end, Group& g) {
     const uint8_t* row = Call::row(c, i, k);
     g.row[g.n] = row;
     g.output[g.n] = size_t(at(c.list, i)) * size_t(c.w.unit) + size_t(k);
-    const int later = i + c.units_ahead < c.list.count ? i + c.units_ahead : i;
-    const uint8_t* ahead = Call::row(c, later, k);
+    g.ahead[g.n] = {Call::ahead(c, i, k, kFar, c.units_far), Call::ahead(c, i, k, kNear, c.units_near)};
     if (++k == c.w.unit) k = 0, ++i;
-    if (c.units_ahead > 0) {
-      g.ahead[g.n] = {ahead, ahead, 0};
-    } else {
-      const size_t split = c.row_bytes - kAhead;
-      const uint8_t* next = i < c.list.count ? Call::row(c, i, k) : row + split;
-      g.ahead[g.n] = {row + kAhead, next - split, split};
-    }
   }
 }
 
-using RowList = const uint8_t* const*;
-
-// Per type of weights: what it takes of a row of acts, and how it makes the sums of N rows. kTogether rows are read at once.
+// Per type of weights: what it takes of a row of acts, and the sums of a row.
 template <DType T, int P>
 struct BlockDot {
-  static constexpr int kTogether = 1;
-  const Call& c;
-  POP_MEMBER ActsView view(const uint8_t* x) const {
+  POP_INLINE ActsView view(const Call& c, const uint8_t* x) {
     return acts_view(P == 2 ? ActType::I16 : ActType::I8, c.x.cols, x);
   }
-  template <int N>
-  POP_MEMBER void sums(RowList rows, const ActsView& x, const Prefetch* ahead, VF* v) const {
-    dot_blocks_of<T, P, N>(rows, x, c.w.cols / 32, ahead, v);
+  POP_INLINE VF dot(const Call& c, const uint8_t* row, const ActsView& x, const Ahead& ahead) {
+    return dot_blocks<T, P>(row, x, c.w.cols / 32, ahead);
   }
 };
 
 template <DType T>
 struct FloatDot {
-  static constexpr int kTogether = 1;
-  const Call& c;
-  POP_MEMBER const float* view(const uint8_t* x) const { return reinterpret_cast<const float*>(x); }
-  template <int N>
-  POP_MEMBER void sums(RowList rows, const float* x, const Prefetch* ahead, VF* v) const {
-    dot_floats_of<T, N>(rows, x, c.w.cols, ahead, v);
+  POP_INLINE const float* view(const Call&, const uint8_t* x) { return reinterpret_cast<const float*>(x); }
+  POP_INLINE VF dot(const Call& c, const uint8_t* row, const float* x, const Ahead& ahead) {
+    return dot_floats<T>(row, x, c.w.cols, ahead);
   }
 };
 
 // Types and arithmetic without a kernel of their own: unpacked to float32 first.
 struct UnpackedDot {
-  static constexpr int kTogether = 1;
-  const Call& c;
-  POP_MEMBER const float* view(const uint8_t* x) const { return reinterpret_cast<const float*>(x); }
-  template <int N>
-  POP_MEMBER void sums(RowList rows, const float* x, const Prefetch* ahead, VF* v) const {
+  POP_INLINE const float* view(const Call&, const uint8_t* x) { return reinterpret_cast<const float*>(x); }
+  POP_INLINE VF dot(const Call& c, const uint8_t* row, const float* x, const Ahead& ahead) {
     alignas(64) float values[256];
     const uint8_t* w = reinterpret_cast<const uint8_t*>(values);
-    const Prefetch none{w, w, 0};
-    *v = zero();
+    const Ahead none{{w, w, 0}, {w, w, 0}};
+    VF sum = zero();
     for (int k = 0; k < c.w.cols; k += 256) {
       const int n = c.w.cols - k < 256 ? c.w.cols - k : 256;
-      fetch(*ahead, row_bytes(c.w.type, k), row_bytes(c.w.type, n));
-      unpack_row(c.w.type, *rows, c.w.cols, k, n, values);
-      VF part;
-      dot_floats_of<DType::F32, 1>(&w, x + k, n, &none, &part);
-      *v = add(*v, part);
+      fetch_far(ahead, row_bytes(c.w.type, k), row_bytes(c.w.type, n));
+      unpack_row(c.w.type, row, c.w.cols, k, n, values);
+      sum = add(sum, dot_floats<DType::F32>(w, x + k, n, none));
     }
+    return sum;
   }
 };
 
-// Four rows at a time share their final additions.
+// Four rows at a time share their final additions; they are read one after another all the same.
 template <class Dot>
 void for_rows(const Call& c, int begin, int end, float* y, size_t ldy) {
-  constexpr int kTogether = Dot::kTogether;
-  const Dot dot{c};
   Group g;
   for (int i = begin, k = 0; i < end;) {
     take_group(c, i, k, end, g);
     for (int r = 0; r < c.x.n; ++r) {
-      const auto x = dot.view(c.x.data + size_t(r) * c.x.stride);
+      const auto x = Dot::view(c, c.x.data + size_t(r) * c.x.stride);
       VF v[4] = {zero(), zero(), zero(), zero()};
-      int j = 0;
-      for (; j + kTogether <= g.n; j += kTogether) dot.template sums<kTogether>(g.row + j, x, g.ahead + j, v + j);
-      if constexpr (kTogether > 1)
-        for (; j < g.n; ++j) dot.template sums<1>(g.row + j, x, g.ahead + j, v + j);
+      for (int j = 0; j < g.n; ++j) v[j] = Dot::dot(c, g.row[j], x, g.ahead[j]);
       alignas(16) float sums[4];
       _mm_store_ps(sums, sum4(v[0], v[1], v[2], v[3]));
-      for (j = 0; j < g.n; ++j) y[size_t(r) * ldy + g.output[j]] = sums[j];
+      for (int j = 0; j < g.n; ++j) y[size_t(r) * ldy + g.output[j]] = sums[j];
     }
   }
 }
@@ -269,7 +242,8 @@ Kernel kernel_for(DType type, ActType act) {
 
 void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {
   const size_t bytes = row_bytes(w.type, w.cols), unit = bytes * size_t(w.unit);
-  const Call c{w, x, list, bytes, bytes > kAhead ? 0 : int((kAhead + unit - 1) / unit)};
+  const auto units_of = [=](size_t ahead) { return bytes > ahead ? 0 : int((ahead + unit - 1) / unit); };
+  const Call c{w, x, list, bytes, units_of(kFar), units_of(kNear)};
   kernel_for(w.type, x.type)(c, begin, end, y, ldy);
 }
 

@@ -14,7 +14,6 @@
 #define POP_PREFETCH(p) asm volatile("prefetcht0 %0" ::"m"(*reinterpret_cast<const char*>(p)))
 #define POP_PREFETCH_L2(p) asm volatile("prefetcht1 %0" ::"m"(*reinterpret_cast<const char*>(p)))
 #define POP_INLINE [[maybe_unused]] __attribute__((always_inline)) static inline
-#define POP_MEMBER __attribute__((always_inline)) inline
 
 namespace pop::POP_ISA {
 namespace {
