@@ -1,5 +1,9 @@
 #include "base/thread_pool.h"
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -26,6 +30,30 @@ inline void pause_cpu() {
 // the thread it waits for (which the neighbour has displaced), one that spins only loses its share of the machine.
 constexpr std::chrono::microseconds kSpin(50);
 constexpr int kPausesPerLook = 16;  // at the clock
+
+int current_cpu() {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
+// Moves the calling thread off `cpu` if its affinity mask allows another; the mask stays as it was.
+void leave_cpu([[maybe_unused]] int cpu) {
+#if defined(__linux__)
+  cpu_set_t mask, others;
+  if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof mask, &mask) != 0) return;
+  others = mask;
+  CPU_CLR(size_t(cpu), &others);
+  if (CPU_COUNT(&others) == 0) return;
+  if (sched_setaffinity(0, sizeof others, &others) == 0) sched_setaffinity(0, sizeof mask, &mask);
+#endif
+}
+
+// A worker woken while all CPUs are busy often lands on the caller's and displaces it: both then share one CPU, and the
+// neighbour has the other alone. Such a worker moves over, at most this often.
+constexpr std::chrono::milliseconds kMoveEvery(1);
 
 // True as soon as ready() is; false if it is not within kSpin.
 template <class Ready>
@@ -69,6 +97,7 @@ struct ThreadPool::Impl {
   std::atomic<void*> body{nullptr};
   std::atomic<Call> call{nullptr};
   std::atomic<PoolTimes*> times{nullptr};
+  std::atomic<int> caller_cpu{-1};
   std::atomic<bool> stop{false};
   std::vector<Share> shares;  // as many as CPUs can work on: more threads than CPUs sleep on
   std::vector<std::thread> workers;
@@ -131,6 +160,7 @@ struct ThreadPool::Impl {
     for (int i = 0; i < n; ++i)
       shares[size_t(i)].word.store(share_word(number, int(int64_t(count) * i / n), int(int64_t(count) * (i + 1) / n)),
                                    std::memory_order_release);
+    caller_cpu.store(current_cpu(), std::memory_order_relaxed);
     region.store(number);
     wake_workers();
     work(number, 0);
@@ -149,7 +179,17 @@ struct ThreadPool::Impl {
     for (auto& worker : workers) worker.join();
   }
 
+  void move_off_caller(std::chrono::steady_clock::time_point& moved) {
+    const int cpu = current_cpu();
+    if (cpu < 0 || cpu != caller_cpu.load(std::memory_order_relaxed) || shares.size() < 2) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - moved < kMoveEvery) return;
+    moved = now;
+    leave_cpu(cpu);
+  }
+
   void loop(int thread) {
+    std::chrono::steady_clock::time_point moved{};
     for (uint32_t seen = 0;;) {
       const auto opened = [&] { return region.load(std::memory_order_acquire) != seen; };
       if (!spin_until(opened)) {
@@ -160,6 +200,7 @@ struct ThreadPool::Impl {
       }
       if (stop.load(std::memory_order_relaxed)) return;
       seen = region.load(std::memory_order_acquire);
+      move_off_caller(moved);
       work(seen, thread);
     }
   }
