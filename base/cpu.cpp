@@ -2,6 +2,10 @@
 
 #include <sched.h>
 #include <unistd.h>
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include <algorithm>
 #include <cmath>
@@ -24,6 +28,8 @@ CpuFeatures cpu_features() {
   f.avx512vbmi = __builtin_cpu_supports("avx512vbmi");
   f.avx512_vnni = __builtin_cpu_supports("avx512vnni");
   f.avx512_bf16 = __builtin_cpu_supports("avx512bf16");
+#elif defined(__aarch64__)
+  f.dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #endif
   return f;
 }

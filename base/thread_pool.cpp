@@ -22,6 +22,8 @@ namespace {
 inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 

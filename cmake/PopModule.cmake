@@ -1,8 +1,9 @@
 # pop_module(NAME [SOURCES ...] [DEPENDS folder ...] [LIBS target ...])
 #   One folder of the library: objects pop_NAME_objects (the installed `pop` archive is made of them) and a static
 #   library pop_NAME that tests of this folder link without building the folders below it.
-# pop_test(NAME SOURCES ... [MODULES folder ...] [LIBS target ...])
+# pop_test(NAME SOURCES ... [MODULES folder ...] [LIBS target ...] [FILTER pattern])
 #   A GoogleTest program registered test by test with CTest. The working directory of a test is the repository root.
+#   FILTER: only the tests that GoogleTest's --gtest_filter chooses by it.
 
 set_property(GLOBAL PROPERTY POP_OBJECT_LIBRARIES "")
 set_property(GLOBAL PROPERTY POP_LIBRARY_DEPENDENCIES "")
@@ -44,12 +45,15 @@ function(pop_test name)
   if(NOT POP_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "" "SOURCES;MODULES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "FILTER" "SOURCES;MODULES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   pop_compile_options(${name})
   list(TRANSFORM ARG_MODULES PREPEND pop_)
   target_link_libraries(${name} PRIVATE ${ARG_MODULES} ${ARG_LIBS} GTest::gtest GTest::gtest_main)
-  gtest_discover_tests(${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+  if(ARG_FILTER)
+    set(filter TEST_FILTER "${ARG_FILTER}")
+  endif()
+  gtest_discover_tests(${name} ${filter} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
                        PROPERTIES TIMEOUT 600)
 endfunction()
 

@@ -14,9 +14,11 @@ bool always(const CpuFeatures&) { return true; }
 
 #if defined(__x86_64__)
 bool has_avx2(const CpuFeatures& cpu) { return cpu.avx2 && cpu.fma && cpu.f16c; }
-bool has_avx512(const CpuFeatures& cpu) {
+[[maybe_unused]] bool has_avx512(const CpuFeatures& cpu) {
   return has_avx2(cpu) && cpu.avx512f && cpu.avx512bw && cpu.avx512dq && cpu.avx512vl && cpu.avx512_vnni;
 }
+#elif defined(__aarch64__)
+bool has_dotprod(const CpuFeatures& cpu) { return cpu.dotprod; }
 #endif
 
 struct Isa {
@@ -30,7 +32,14 @@ constexpr Isa kIsas[] = {
     {"scalar", always, fill_scalar_table},
 #if defined(__x86_64__)
     {"avx2", has_avx2, fill_avx2_table},
+#if defined(POP_TEST_SIMDE)  // a table of the tests (kernels/simde), never of the library
+    {"avx512_simde", has_avx2, fill_avx512_simde_table},
+#else
     {"avx512", has_avx512, fill_avx512_table},
+#endif
+#elif defined(__aarch64__)
+    {"neon", always, fill_neon_table},
+    {"dotprod", has_dotprod, fill_dotprod_table},
 #endif
 };
 constexpr size_t kCount = std::size(kIsas);

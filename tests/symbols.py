@@ -6,8 +6,11 @@ Usage: symbols.py weak LIST      LIST: a file with one object file per line, mad
        symbols.py imports LIST   LIST: all object files of the library
        symbols.py self-test COMPILER
 
+NM and OBJDUMP of the environment name the tools of another target.
+
 weak: no object built for an instruction set exports a weak symbol. The linker keeps one of several weak copies, so an
-inline function compiled there could replace the baseline copy, and the program would die on an older machine.
+inline function compiled there could replace the baseline copy, and the program would die on an older machine. Nor has one
+anything to run at start: constructors of its globals would run before the CPU is known.
 baseline: no AVX instruction in the other objects.
 imports: the library calls nothing that prints, exits, aborts or reads the environment.
 """
@@ -16,6 +19,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+NM, OBJDUMP = os.environ.get("NM") or "nm", os.environ.get("OBJDUMP") or "objdump"
 
 # Symbols the library must not import. C++ names are mangled.
 FORBIDDEN = {
@@ -54,18 +59,20 @@ def output(*command):
 def weak(names):
     problems = []
     for name in names:
-        for line in output("nm", "--defined-only", name).splitlines():
+        for line in output(NM, "--defined-only", name).splitlines():
             kind, symbol = line.split()[-2:]
             # W and V: weak function and object; u: unique. DW.ref.* is the compiler's reference to its own tables.
             if kind in "WwVvu" and not symbol.startswith("DW.ref."):
                 problems.append(f"{os.path.basename(name)}: exports the weak symbol {symbol}")
+        if re.search(r"\.(init_array|ctors|preinit_array)\b", output(OBJDUMP, "-h", name)):
+            problems.append(f"{os.path.basename(name)}: has constructors, which run before the CPU is known")
     return problems
 
 
 def baseline(names):
     problems = []
     for name in names:
-        for line in output("objdump", "-d", "--no-show-raw-insn", name).splitlines():
+        for line in output(OBJDUMP, "-d", "--no-show-raw-insn", name).splitlines():
             if AVX.match(line) and not NOT_AVX.search(line):
                 problems.append(f"{os.path.basename(name)}: {' '.join(line.split())}")
                 break
@@ -75,9 +82,9 @@ def baseline(names):
 def imports(names):
     problems, defined = [], set()
     for name in names:
-        defined.update(line.split()[-1] for line in output("nm", "--defined-only", name).splitlines())
+        defined.update(line.split()[-1] for line in output(NM, "--defined-only", name).splitlines())
     for name in names:
-        for line in output("nm", "-u", name).splitlines():
+        for line in output(NM, "-u", name).splitlines():
             symbol = line.split()[-1].split("@")[0]
             if symbol in ALLOWED or symbol in defined:
                 continue
@@ -91,6 +98,7 @@ def self_test(compiler):
     cases = [
         (weak, "template <class T> T twice(T x) { return x + x; }\nint f(int x) { return twice(x); }", ["-O0"], True),
         (weak, "static int twice(int x) { return x + x; }\nint f(int x) { return twice(x); }", ["-O0"], False),
+        (weak, "int g(); static int x = g(); int f() { return x; }", ["-O2"], True),
         (baseline, "void f(float* x) { for (int i = 0; i < 64; ++i) x[i] *= 2; }", ["-O3", "-mavx2"], True),
         (baseline, "void f(float* x) { for (int i = 0; i < 64; ++i) x[i] *= 2; }", ["-O3"], False),
         (imports, "#include <cstdio>\nvoid f() { std::puts(\"x\"); }", [], True),
