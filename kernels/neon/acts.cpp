@@ -9,7 +9,7 @@ namespace {
 struct Block {
   alignas(16) int8_t low[32];
   alignas(16) int8_t high[32];
-  int32_t sum;
+  int32_t half_sum[2];
   float scale;
 };
 
@@ -35,16 +35,16 @@ POP_INLINE void pack_block(const float* x, Block& out) {
   const bool finite = bits < 0x7f800000u, live = finite && size >= kTinyBlock;
   out.scale = live ? size / steps : finite ? 0.f : __builtin_nanf("");
   const VF inverse = set1(live ? steps / size : 0.f);
-  int32x4_t total = vdupq_n_s32(0);
+  int32x4_t total[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
   for (int i = 0; i < 4; ++i) {
     // Of a dead block x may be infinite: zeros by selection, not by multiplication.
     const VF q = live ? round(mul(v[i], inverse)) : zero();
     const VF h = TwoPlanes ? round(mul(q, set1(1.f / kHighStep))) : zero();
-    total = vaddq_s32(total, vaddq_s32(vcvtq_s32_f32(q.a), vcvtq_s32_f32(q.b)));
+    total[i / 2] = vaddq_s32(total[i / 2], vaddq_s32(vcvtq_s32_f32(q.a), vcvtq_s32_f32(q.b)));
     store_bytes(sub(q, mul(h, set1(float(kHighStep)))), out.low + i * kLanes);
     if constexpr (TwoPlanes) store_bytes(h, out.high + i * kLanes);
   }
-  out.sum = vaddvq_s32(total);
+  for (int i = 0; i < 2; ++i) out.half_sum[i] = vaddvq_s32(total[i]);
 }
 
 POP_INLINE void place_words(const int8_t* from, int8_t* to, size_t step) {
@@ -61,6 +61,7 @@ void pack_integer(Layout layout, const float* x, int cols, uint8_t* out) {
   float* scale = reinterpret_cast<float*>(tail);
   int32_t* sum = reinterpret_cast<int32_t*>(tail + values);
   float* scaled_sum = reinterpret_cast<float*>(tail + 2 * values);
+  int32_t* half_sum = reinterpret_cast<int32_t*>(tail + 3 * values);
   Block block;
   for (int first = 0; first < blocks;) {
     const int left = blocks - first, n = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
@@ -72,8 +73,9 @@ void pack_integer(Layout layout, const float* x, int cols, uint8_t* out) {
       place_words(block.low, low + at, step);
       if constexpr (TwoPlanes) place_words(block.high, high + at, step);
       scale[b] = block.scale;
-      sum[b] = block.sum;
-      scaled_sum[b] = block.scale * float(block.sum);
+      sum[b] = block.half_sum[0] + block.half_sum[1];
+      scaled_sum[b] = block.scale * float(sum[b]);
+      half_sum[b] = block.half_sum[0];
     }
     first += n;
   }
@@ -81,7 +83,7 @@ void pack_integer(Layout layout, const float* x, int cols, uint8_t* out) {
     low[i] = 0;
     if constexpr (TwoPlanes) high[i] = 0;
   }
-  for (size_t i = size_t(blocks); i < values / 4; ++i) scale[i] = scaled_sum[i] = 0, sum[i] = 0;
+  for (size_t i = size_t(blocks); i < values / 4; ++i) scale[i] = scaled_sum[i] = 0, sum[i] = half_sum[i] = 0;
 }
 
 }  // namespace

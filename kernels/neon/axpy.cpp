@@ -16,8 +16,8 @@ POP_INLINE const uint8_t* column_of(const Matrix& w, int c) {
 
 // Rows [row0, row1) of N columns; y is read unless these are the first. Columns are padded to whole vectors, y is not.
 template <DType T, int N>
-POP_INLINE void add_columns(const uint8_t* const* column, const float* x, const uint8_t* const* next, int row0, int row1,
-                            bool first, float* y) {
+POP_INLINE void add_columns(const uint8_t* const* column, const float* x, const uint8_t* const* next, int row0,
+                            int row1, bool first, float* y) {
   VF xs[N];
   for (int k = 0; k < N; ++k) xs[k] = set1(x[k]);
   const auto sum = [&](VF v, size_t byte) __attribute__((always_inline)) {

@@ -32,8 +32,8 @@ POP_INLINE VF add(VF x, VF y) { return {vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b)
 POP_INLINE VF sub(VF x, VF y) { return {vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b)}; }
 POP_INLINE VF mul(VF x, VF y) { return {vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b)}; }
 POP_INLINE VF div(VF x, VF y) { return {vdivq_f32(x.a, y.a), vdivq_f32(x.b, y.b)}; }
-POP_INLINE VF max(VF x, VF y) { return {vmaxq_f32(x.a, y.a), vmaxq_f32(x.b, y.b)}; }      // NaN if either is NaN
-POP_INLINE VF min(VF x, VF y) { return {vminq_f32(x.a, y.a), vminq_f32(x.b, y.b)}; }      // NaN if either is NaN
+POP_INLINE VF max(VF x, VF y) { return {vmaxq_f32(x.a, y.a), vmaxq_f32(x.b, y.b)}; }  // NaN if either is NaN
+POP_INLINE VF min(VF x, VF y) { return {vminq_f32(x.a, y.a), vminq_f32(x.b, y.b)}; }  // NaN if either is NaN
 POP_INLINE VF abs(VF x) { return {vabsq_f32(x.a), vabsq_f32(x.b)}; }
 POP_INLINE VF round(VF x) { return {vrndnq_f32(x.a), vrndnq_f32(x.b)}; }
 
@@ -99,11 +99,6 @@ POP_INLINE VF load_plain_first(const uint8_t* p, int n) {
   if constexpr (T == DType::F16) return widen_half(load_halves_first(p, n));
   if constexpr (T == DType::BF16) return widen_bf16(load_halves_first(p, n));
 }
-
-template <DType T>
-constexpr bool kFourBit = T == DType::Q4_0 || T == DType::Q4_1;
-template <DType T>
-constexpr int kCodeBytes = kFourBit<T> ? 16 : 32;  // of a block
 
 }  // namespace
 }  // namespace pop::POP_ISA

@@ -73,6 +73,21 @@ POP_EMULATED __m512i srai_epi32(__m512i v, int count) {
   const __m128i n = _mm_cvtsi32_si128(count);
   return join<__m512i>(_mm256_sra_epi32(part<__m256i>(v, 0), n), _mm256_sra_epi32(part<__m256i>(v, 1), n));
 }
+POP_EMULATED __m512i cvtepu16_epi64(__m128i v) {
+  return join<__m512i>(_mm256_cvtepu16_epi64(v), _mm256_cvtepu16_epi64(_mm_srli_si128(v, 8)));
+}
+POP_EMULATED __m256i cvtepi32_epi16(__m512i v) {
+  const auto words = part<Lanes<int16_t, 32>>(v, 0);
+  Lanes<int16_t, 16> lanes;
+  for (int i = 0; i < 16; ++i) lanes.v[i] = words.v[2 * i];
+  return part<__m256i>(lanes, 0);
+}
+POP_EMULATED __mmask32 mask_cmplt_epi16_mask(__mmask32 mask, __m512i a, __m512i b) {
+  const auto left = part<Lanes<int16_t, 32>>(a, 0), right = part<Lanes<int16_t, 32>>(b, 0);
+  uint32_t less = 0;
+  for (int i = 0; i < 32; ++i) less |= (left.v[i] < right.v[i] ? 1u : 0u) << i;
+  return mask & less;
+}
 // Quarters of 128 bits: two of a, then two of b.
 POP_EMULATED __m512i shuffle_i64x2(__m512i a, __m512i b, int choice) {
   return join<__m512i>(join<__m256i>(part<__m128i>(a, choice & 3), part<__m128i>(a, choice >> 2 & 3)),
@@ -140,7 +155,7 @@ POP_EMULATED __m512 i32gather_ps(__m512i index, const void* p, int scale) {
 #define _mm512_cvtph_ps(v) pop::simde::cvtph_ps(v)
 // To nearest whatever is asked for: the sources ask for nothing else.
 #undef _mm512_cvtps_ph
-#define _mm512_cvtps_ph(v, rounding)                                                                \
+#define _mm512_cvtps_ph(v, rounding)                                                                    \
   pop::simde::join<__m256i>(_mm256_cvtps_ph(pop::simde::part<__m256>(v, 0), _MM_FROUND_TO_NEAREST_INT), \
                             _mm256_cvtps_ph(pop::simde::part<__m256>(v, 1), _MM_FROUND_TO_NEAREST_INT))
 #undef _mm512_cvtepi32_ps
@@ -155,6 +170,12 @@ POP_EMULATED __m512 i32gather_ps(__m512i index, const void* p, int scale) {
 #define _mm512_cvtepu8_epi32(v) pop::simde::cvtepu8_epi32(v)
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32(v) pop::simde::cvtepu16_epi32(v)
+#undef _mm512_cvtepu16_epi64
+#define _mm512_cvtepu16_epi64(v) pop::simde::cvtepu16_epi64(v)
+#undef _mm512_cvtepi32_epi16
+#define _mm512_cvtepi32_epi16(v) pop::simde::cvtepi32_epi16(v)
+#undef _mm512_mask_cmplt_epi16_mask
+#define _mm512_mask_cmplt_epi16_mask(mask, a, b) pop::simde::mask_cmplt_epi16_mask(mask, a, b)
 #undef _mm512_extractf32x8_ps
 #define _mm512_extractf32x8_ps(v, index) pop::simde::extractf32x8_ps(v, index)
 #undef _mm512_zextsi256_si512
@@ -183,3 +204,9 @@ POP_EMULATED __m512 i32gather_ps(__m512i index, const void* p, int scale) {
 #define _mm512_i32gather_ps(index, p, scale) pop::simde::i32gather_ps(index, p, scale)
 #undef _mm512_shuffle_i64x2
 #define _mm512_shuffle_i64x2(a, b, choice) pop::simde::shuffle_i64x2(a, b, choice)
+// SIMDe 0.7.4 gives this name to another function by mistake.
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
+// A macro with arguments would take the commas of template arguments for its own.
+#undef _mm512_castsi512_si256
+#define _mm512_castsi512_si256 simde_mm512_castsi512_si256
