@@ -17,22 +17,23 @@ import tempfile
 
 OBJDUMP = os.environ.get("OBJDUMP") or "objdump"
 PREFETCH = r"prefetch\w*|prfm"
-ROWS = r"\bdot_(blocks|floats)<"
+ROWS = r"\b(dot_blocks|dot_floats|BlockDot|FloatDot)<"
 COLUMNS = r"\b(axpy_blocks|add_part|axpy_plain|add_plain|add_columns)<"
-INTEGER_ROWS = r"\bdot_blocks<"
+INTEGER_ROWS = r"\b(dot_blocks|BlockDot)<"
+FLOAT_ROWS = r"\b(dot_floats|FloatDot)<"
 # (instruction sets, source, functions, instruction that each weight type's functions contain, weight types at least)
 RULES = [
-    (r"avx2|avx512|neon|dotprod", "dot", ROWS, PREFETCH, 6),
+    (r"avx2|avx512|neon|dotprod", "dot", ROWS, PREFETCH, 12),
     (r"avx2|avx512", "axpy", COLUMNS, PREFETCH, 6),
     (r"neon|dotprod", "axpy", COLUMNS, PREFETCH, 3),
-    (r"avx2|avx512", "dot", r"\bdot_floats<", r"vfmadd\w+ps", 3),
-    (r"neon|dotprod", "dot", r"\bdot_floats<", r"fmla", 3),
-    (r"avx512", "dot", INTEGER_ROWS, r"vpdpbusd", 3),
+    (r"avx2|avx512", "dot", FLOAT_ROWS, r"vfmadd\w+ps", 3),
+    (r"neon|dotprod", "dot", FLOAT_ROWS, r"fmla", 3),
+    (r"avx512", "dot", INTEGER_ROWS, r"vpdpbusd", 9),
     (r"avx512", "axpy", r"\b(axpy_blocks|add_part)<", r"vpdp(busd|wssd)", 3),
     (r"avx512", "gemm", r"\badd_integer<", r"vpdpbusd", 3),
-    (r"avx2", "dot", INTEGER_ROWS, r"vpmaddubsw", 3),
-    (r"dotprod", "dot", INTEGER_ROWS, r"sdot", 3),
-    (r"neon", "dot", INTEGER_ROWS, r"smull2?", 3),
+    (r"avx2", "dot", INTEGER_ROWS, r"vpmaddubsw", 9),
+    (r"dotprod", "dot", INTEGER_ROWS, r"sdot", 9),
+    (r"neon", "dot", INTEGER_ROWS, r"smull2?", 9),
 ]
 
 
