@@ -93,10 +93,10 @@ POP_INLINE VF dot_floats(const uint8_t* w, const float* x, int n, const Ahead& a
   VF s[4] = {zero(), zero(), zero(), zero()};
   int k = 0;
   for (; k + 4 * kLanes <= n; k += 4 * kLanes) {
-    fetch_far(ahead, size_t(k) * kBytes, 4 * kLanes * kBytes);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const int at = k + i * kLanes;
+      if (i * kLanes * int(kBytes) % 64 == 0) fetch_far(ahead, size_t(at) * kBytes, 64);
       s[i] = fma(load_plain<T>(w + size_t(at) * kBytes), load(x + at), s[i]);
     }
   }
