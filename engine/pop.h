@@ -4,8 +4,7 @@
 //   auto answer = session->generate(engine.encode("The capital of France is"), {.max_tokens = 32});
 //
 // Every failure throws pop::Exception (a std::runtime_error) with one line that names what was wrong. The library never
-// prints, exits or reads the environment. An Engine runs one call at a time (it owns the worker threads): guard it with a
-// mutex to share it between threads.
+// prints, exits or reads the environment. An Engine runs one call at a time: guard it with a mutex between threads.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,16 +27,17 @@ class Interrupted : public std::runtime_error {
 };
 
 struct EngineOptions {
-  std::string model{};               // a GGUF file, or the first part of a split one
-  int threads = 0;                   // 0: the CPUs this process may use
-  std::string isa{};                 // "" or "auto": best available; "scalar", "avx2", "avx512"
-  std::string activations = "auto";  // auto | f32 | bf16 | i16 | i8
-  std::string kv = "f16";            // f32 | f16 | bf16
-  int context = 0;                   // tokens; 0: the model's, at most 8192
-  int prefill_chunk = 512;           // prompt tokens per pass; changes no bit of the result
-  std::string layout = "auto";       // rows | columns | auto
-  std::string bos = "auto";          // auto | never | always
-  bool full_hash = false;            // model_sha256 over the whole file in place of its first MiB and size
+  std::string model{};                 // a GGUF file, or the first part of a split one
+  int threads = 0;                     // 0: the CPUs this process may use
+  std::string isa{};                   // "" or "auto": best available; "scalar", "avx2", "avx512"
+  std::string activations = "auto";    // auto | f32 | bf16 | i16 | i8
+  std::string kv = "f16";              // f32 | f16 | bf16
+  int context = 0;                     // tokens; 0: the model's, at most 8192
+  int prefill_chunk = 512;             // prompt tokens per pass; changes no bit of the result
+  std::string layout = "auto";         // rows | columns | auto: by `methods`
+  std::vector<std::string> methods{};  // that sessions will ask for; `auto` lays out for them (docs/pruning.md)
+  std::string bos = "auto";            // auto | never | always
+  bool full_hash = false;              // model_sha256 over the whole file in place of its first MiB and size
 };
 
 // Pruning options, as `pop help pruning` explains them. Empty means the method's default; what does not apply is an error.

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "engine/impl.h"
+#include "prune/registry.h"
 #include "tensor/layout.h"
 
 namespace pop {
@@ -73,10 +74,26 @@ KvType kv_of(const std::string& word) {
   return choose<KvType, 3>("kv", word, {{{"f32", KvType::F32}, {"f16", KvType::F16}, {"bf16", KvType::BF16}}});
 }
 
-LayoutChoice layout_of(const std::string& word) {
-  return choose<LayoutChoice, 3>(
-      "layout", word,
+LayoutChoice layout_of(const EngineOptions& o) {
+  const auto choice = choose<LayoutChoice, 3>(
+      "layout", o.layout,
       {{{"auto", LayoutChoice::Auto}, {"rows", LayoutChoice::Rows}, {"columns", LayoutChoice::Columns}}});
+  if (choice != LayoutChoice::Auto) return choice;
+  const auto selects = [&](std::string_view what) {
+    return std::any_of(o.methods.begin(), o.methods.end(), [&](const std::string& name) {
+      return std::any_of(methods().begin(), methods().end(),
+                         [&](const MethodInfo& m) { return m.name == name && m.selects == what; });
+    });
+  };
+  if (!selects("columns")) return LayoutChoice::Auto;
+  return selects("rows") ? LayoutChoice::Mixed : LayoutChoice::Columns;
+}
+
+const char* layout_name(LayoutChoice choice, const Model& model) {
+  if (choice == LayoutChoice::Rows) return "rows";
+  if (choice == LayoutChoice::Columns) return "columns";
+  if (choice == LayoutChoice::Mixed) return "columns, gate_proj and up_proj in rows";
+  return model.layers[0].down.layout == Layout::Columns ? "rows, down_proj in columns" : "rows";
 }
 
 const char* act_name(ActType type) {
@@ -114,7 +131,7 @@ Engine::Impl::Impl(const EngineOptions& o)
   if (o.context < 0 || o.context > (1 << 24))
     fail("ctx: expected 1 to {} tokens (0: the model's, at most 8192), found {}", 1 << 24, o.context);
   const auto start = std::chrono::steady_clock::now();
-  model = Model::load(o.model, layout_of(o.layout), pool);
+  model = Model::load(o.model, layout_of(o), pool);
   text = std::make_unique<TextModel>(model->file, o.bos, model->spec.vocab);
   fill_info();
   info.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -171,9 +188,7 @@ void Engine::Impl::fill_info() {
   info.activations_decode = act_name(run.act_type(model->layers[0].gate_up, Phase::Decode));
   info.activations_prefill = act_name(run.act_type(model->layers[0].gate_up, Phase::Prefill));
   info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool.threads();
-  info.layout = options.layout != "auto"                          ? options.layout
-                : model->layers[0].down.layout == Layout::Columns ? "rows, down_proj in columns"
-                                                                  : "rows";
+  info.layout = layout_name(layout_of(options), *model);
   for (const GgufKey& key : file.keys()) info.metadata.emplace_back(printable(key.name), key.value.text());
 }
 

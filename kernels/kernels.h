@@ -95,6 +95,9 @@ struct KernelTable {
   void (*abs_scores)(const Matrix& w, const float* x, Norm norm, IndexList list, int begin, int end, float* out);
   // out[j] = |h[list[j]]| * norm[list[j]], j in [0, list.count).
   void (*channel_scores)(const float* h, const float* norm, IndexList list, float* out);
+  // The i in [0, n), ascending, whose score |x[i]| * norm[i] is not below tau (so a NaN is listed); returns how many. out has
+  // room for n + 16; what stands past the count is undefined.
+  int (*select_scores)(const float* x, const float* norm, int n, float tau, int32_t* out);
 };
 
 }  // namespace pop

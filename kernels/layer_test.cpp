@@ -258,6 +258,24 @@ TEST_P(Layer, ChannelScores) {
   EXPECT_TRUE(same_bits(all, want));
 }
 
+// Equal scores and NaN are listed.
+TEST_P(Layer, SelectScores) {
+  for (const int n : {1, 7, 16, 33, 200, 576}) {
+    std::vector<float> x = random_vector(n, uint32_t(n)), norm = random_vector(n, 17);
+    for (float& v : norm) v = std::fabs(v);
+    if (n > 30) x[20] = NAN, x[5] = -2.f, norm[5] = 0.25f;
+    for (const float tau : {0.f, 0.5f, 3.f}) {
+      std::vector<int32_t> want, got(size_t(n) + 16);
+      for (int i = 0; i < n; ++i) {
+        const float score = std::fabs(x[size_t(i)]) * norm[size_t(i)];
+        if (std::isnan(score) || score >= tau) want.push_back(i);
+      }
+      got.resize(size_t(table().select_scores(x.data(), norm.data(), n, tau, got.data())));
+      EXPECT_EQ(got, want) << n << " " << tau;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isa, Layer, ::testing::ValuesIn(built_isas().begin(), built_isas().end()), isa_name);
 
 TEST(SelectKernels, ByName) {

@@ -69,14 +69,16 @@ TEST_P(Reads, ScoredUnitsOnly) {
 
 TEST_P(Reads, ColumnsListedOnly) {
   uint32_t seed = 1;
-  for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_1})
+  for (int t = 0; t < kDTypeCount; ++t)
     for (const ActType act : {ActType::F32, ActType::I16, ActType::I8})
       for (const int rows : {1, 64, 130, 192, 576})
         for (const double keep : {0.02, 0.3}) {
-          if (table().effective(act, type, Layout::Columns) != act) continue;
-          TestMatrix m = random_matrix(type, Layout::Columns, rows, 224, 1, ++seed);
-          const TestActs x = pack(table(), act, Layout::Columns, random_vector(224, ++seed), 1, 224);
-          const std::vector<int32_t> picked = random_list(224, keep, ++seed);
+          const DType type = DType(t);
+          if (!has_columns_layout(type) || table().effective(act, type, Layout::Columns) != act) continue;
+          const int cols = traits(type).block_elems == 256 ? 768 : 224;
+          TestMatrix m = random_matrix(type, Layout::Columns, rows, cols, 1, ++seed);
+          const TestActs x = pack(table(), act, Layout::Columns, random_vector(cols, ++seed), 1, cols);
+          const std::vector<int32_t> picked = random_list(cols, keep, ++seed);
           const IndexList list{picked.data(), int(picked.size())};
           const auto run = [&](const Matrix& w) {
             std::vector<float> y(size_t(w.rows), 0.f);

@@ -10,10 +10,16 @@
 
 namespace pop {
 
-// Column sums are made over slices of the input that its width alone fixes ("Bits"): width / 16 rounded up to whole blocks,
-// at least 256 columns, so that a small layer is not cut into slivers and a large one feeds many threads.
-inline int column_slice(int cols) { return std::max(256, ((cols + 15) / 16 + 255) / 256 * 256); }
-inline int column_slices(int cols) { return (cols + column_slice(cols) - 1) / column_slice(cols); }
+// Column sums are made over slices of the input that the shape alone fixes ("Bits"): of about equal width, at least 256 columns
+// so that a small layer is not cut into slivers, at most 8 and of tall matrices, whose outputs can be cut as well, 2; what
+// shares a header stays together where it can.
+inline int column_slice(int rows, int cols) {
+  const int slices = std::clamp((cols + 255) / 256, 1, rows < 8192 ? 8 : 2), step = cols % 256 == 0 ? 256 : 32;
+  return ((cols + slices - 1) / slices + step - 1) / step * step;
+}
+inline int column_slices(int rows, int cols) {
+  return (cols + column_slice(rows, cols) - 1) / column_slice(rows, cols);
+}
 
 class Activations {
  public:
@@ -36,8 +42,9 @@ class Activations {
       for (const Layout layout : {Layout::Rows, Layout::Columns})
         act = std::max(act, kernels.acts_bytes(type, layout, widest));
     for (AlignedBuffer& buffer : packed) buffer = AlignedBuffer(act * rows);
-    const int outputs = std::max({spec.d, 2 * spec.f, spec.q_dim() + 2 * spec.kv_dim()});
-    partial = floats(size_t(std::max(column_slices(spec.d) * outputs, column_slices(widest) * spec.d)));
+    const auto sums = [](int out, int in) { return size_t(column_slices(out, in)) * size_t(out); };
+    partial = floats(std::max({sums(spec.q_dim(), spec.d) + 2 * sums(spec.kv_dim(), spec.d), sums(spec.d, spec.q_dim()),
+                               sums(2 * spec.f, spec.d), sums(spec.d, spec.f)}));
     attention_stride = (size_t(spec.heads / spec.kv_heads) * size_t(context) + 15) / 16 * 16;
     attention = floats(size_t(threads) * attention_stride);
     selections.resize(rows);

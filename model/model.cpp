@@ -29,13 +29,15 @@ class Loader {
     for (int l = 0; l < s.layers; ++l) {
       model_.norms.push_back(
           {vector(layer_name(names_.attention_norm, l), s.d), vector(layer_name(names_.ffn_norm, l), s.d)});
-      const Layout other = layout_ == LayoutChoice::Columns ? Layout::Columns : Layout::Rows;
+      const bool all = layout_ == LayoutChoice::Columns;
+      const Layout other = all || layout_ == LayoutChoice::Mixed ? Layout::Columns : Layout::Rows;
       LayerWeights w;
       w.q = matrix({tensor(names_.q, l, s.q_dim(), s.d)}, other);
       w.k = matrix({tensor(names_.k, l, s.kv_dim(), s.d)}, other);
       w.v = matrix({tensor(names_.v, l, s.kv_dim(), s.d)}, other);
       w.o = matrix({tensor(names_.o, l, s.d, s.q_dim())}, other);
-      w.gate_up = matrix({tensor(names_.gate, l, s.f, s.d), tensor(names_.up, l, s.f, s.d)}, other);
+      w.gate_up = matrix({tensor(names_.gate, l, s.f, s.d), tensor(names_.up, l, s.f, s.d)},
+                         all ? Layout::Columns : Layout::Rows);
       w.down =
           matrix({tensor(names_.down, l, s.d, s.f)}, layout_ == LayoutChoice::Rows ? Layout::Rows : Layout::Columns);
       model_.layers.push_back(w);

@@ -14,9 +14,10 @@
 
 namespace pop {
 
-// --layout: Auto puts W_down in columns (its channels can be skipped) and all else in rows; the others force one kind where
-// the type allows it. The head stays in rows: it is always read whole.
-enum class LayoutChoice : uint8_t { Auto, Rows, Columns };
+// Auto: W_down in columns (its channels can be skipped), all else in rows, for methods that select rows. Columns: everything, for
+// methods that select columns. Mixed: all but gate and up, for both. Types without columns stay in rows. The head stays in
+// rows: it is always read whole.
+enum class LayoutChoice : uint8_t { Auto, Rows, Columns, Mixed };
 
 struct LayerNorms {
   std::vector<float> attention, ffn;  // [d]

@@ -87,41 +87,75 @@ void finish(const Pass& pass, const SiteTargets& targets, int row, IndexList lis
   }
 }
 
-// One row, a matrix of the site in columns: partial sums per slice of the input, added in slice order.
-void decode_columns(const Pass& pass, const SiteTargets& targets, int matrix, const Acts& x, int row, IndexList list) {
-  const Matrix& w = *targets.w[matrix];
-  const ReadGuard guard(w, list);
-  const int width = column_slice(w.cols), slices = column_slices(w.cols);
+// How the work of one matrix in columns is cut: slices of its inputs, whose sums are added in order, by tiles of its outputs.
+struct ColumnCut {
+  int width, slices, tile, tiles, first;  // first: piece of the region
+  float* partial;                         // [slices, rows]
+};
+
+ColumnCut cut_columns(const Matrix& w, int threads, int first, float* partial) {
+  // Tiles are whole cache lines of every type, and a multiple of what a kernel takes at once; slices alone are preferred, for
+  // a tile's runs of bytes are shorter than a column.
+  constexpr int kLongest = 8192, kPieces = 3;  // kPieces: per thread
+  ColumnCut cut{column_slice(w.rows, w.cols), column_slices(w.rows, w.cols), 0, 0, first, partial};
+  const int least = (w.rows + kLongest - 1) / kLongest, most = std::max(1, w.rows / 256);
+  cut.tiles = std::clamp((threads * kPieces + cut.slices - 1) / cut.slices, std::min(least, most), most);
+  cut.tile = ((w.rows + cut.tiles - 1) / cut.tiles + 127) / 128 * 128;
+  cut.tiles = (w.rows + cut.tile - 1) / cut.tile;
+  return cut;
+}
+
+// One row, all matrices of the site that lie in columns: partial sums per slice of the input, added in slice order.
+void decode_columns(const Pass& pass, const SiteTargets& targets, const int* packing, const SiteInputs& inputs, int row,
+                    IndexList list) {
   ThreadPool& pool = *pass.run.pool;
-  // Few slices and many threads: cut the outputs too, in tiles of whole cache lines of every type.
-  const int tiles = std::clamp((pool.threads() * 3 + slices - 1) / slices, 1, std::max(1, w.rows / 256));
-  const int tile = ((w.rows + tiles - 1) / tiles + 127) / 128 * 128;
+  ColumnCut cuts[3];
+  std::optional<ReadGuard> guards[3];
+  int pieces = 0;
   float* partial = f32(pass.scratch.partial);
+  for (int i = 0; i < targets.count; ++i) {
+    const Matrix& w = *targets.w[i];
+    cuts[i] = {0, 0, 0, 0, pieces, partial};
+    if (w.layout != Layout::Columns) continue;
+    if constexpr (kAddressSanitizer) guards[i].emplace(w, list);
+    cuts[i] = cut_columns(w, pool.threads(), pieces, partial);
+    pieces += cuts[i].slices * cuts[i].tiles;
+    partial += size_t(cuts[i].slices) * size_t(w.rows);
+  }
+  if (pieces == 0) return;
   const auto begin_of = [&](int column) {  // first place in the list at or after a column
     if (list.index == nullptr) return std::min(column, list.count);
     return int(std::lower_bound(list.index, list.index + list.count, column) - list.index);
   };
-  pool.run(slices * tiles, [&](int piece, int) {
-    const int slice = piece / tiles, row0 = piece % tiles * tile, row1 = std::min(w.rows, row0 + tile);
-    if (row0 >= row1) return;
-    pass.run.kernels->axpy_columns(w, x, row, list, begin_of(slice * width), begin_of((slice + 1) * width), row0, row1,
-                                   partial + size_t(slice) * size_t(w.rows));
+  pool.run(pieces, [&](int piece, int) {
+    int i = targets.count - 1;
+    while (piece < cuts[i].first || cuts[i].slices == 0) --i;
+    const Matrix& w = *targets.w[i];
+    const ColumnCut& cut = cuts[i];
+    const int slice = (piece - cut.first) / cut.tiles, row0 = (piece - cut.first) % cut.tiles * cut.tile;
+    pass.run.kernels->axpy_columns(w, inputs.rows(packing[i], 0, pass.count()), row, list, begin_of(slice * cut.width),
+                                   begin_of((slice + 1) * cut.width), row0, std::min(w.rows, row0 + cut.tile),
+                                   cut.partial + size_t(slice) * size_t(w.rows));
   });
-  float* const y = targets.y[matrix] + size_t(row) * targets.ldy[matrix];
-  const int unit = targets.finish == Finish::SiluMul ? w.unit : 1;
-  const auto add_slices = [&](int begin, int end, int) {  // units
-    const auto first = size_t(begin) * size_t(unit), n = size_t(end - begin) * size_t(unit);
-    std::memcpy(y + first, partial + first, n * sizeof(float));
-    for (int s = 1; s < slices; ++s)
-      pass.run.kernels->add(partial + size_t(s) * size_t(w.rows) + first, int(n), y + first);
-    finish(pass, targets, row, everything(w.rows / unit), begin, end);
-  };
-  // A small sum is done before a second thread has heard of it.
-  constexpr int kShared = 32768;
-  if (slices * w.rows >= kShared)
-    parallel_ranges(pool, w.rows / unit, 256, add_slices);
-  else
-    add_slices(0, w.rows / unit, 0);
+  for (int i = 0; i < targets.count; ++i) {
+    if (cuts[i].slices == 0) continue;
+    const Matrix& w = *targets.w[i];
+    float* const y = targets.y[i] + size_t(row) * targets.ldy[i];
+    const int unit = targets.finish == Finish::SiluMul ? w.unit : 1;
+    const auto add_slices = [&](int begin, int end, int) {  // units
+      const auto first = size_t(begin) * size_t(unit), n = size_t(end - begin) * size_t(unit);
+      std::memcpy(y + first, cuts[i].partial + first, n * sizeof(float));
+      for (int s = 1; s < cuts[i].slices; ++s)
+        pass.run.kernels->add(cuts[i].partial + size_t(s) * size_t(w.rows) + first, int(n), y + first);
+      finish(pass, targets, row, everything(w.rows / unit), begin, end);
+    };
+    // A small sum is done before a second thread has heard of it.
+    constexpr int kShared = 32768;
+    if (cuts[i].slices * w.rows >= kShared)
+      parallel_ranges(pool, w.rows / unit, 256, add_slices);
+    else
+      add_slices(0, w.rows / unit, 0);
+  }
 }
 
 bool same_units(const Selection& a, const Selection& b) {
@@ -221,10 +255,7 @@ void select_and_pack(const Pass& pass, Site site, int layer, const float* x, int
   }
   inputs.pack_row(r, x);
   if (by_columns) inputs.mask_row(r, selection.list);
-  for (int i = 0; i < targets.count; ++i)
-    if (targets.w[i]->layout == Layout::Columns)
-      decode_columns(pass, targets, i, inputs.rows(packing[i], 0, pass.count()), r,
-                     by_columns ? selection.list : everything(width));
+  decode_columns(pass, targets, packing, inputs, r, by_columns ? selection.list : everything(width));
 }
 
 // A piece of decode's rows is not shorter: it would not be a stream (measured: docs/kernels.md).

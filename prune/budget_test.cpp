@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "prune/byte_ideal.h"
 #include "prune/partition.h"
-#include "tensor/dtype.h"
+#include "tensor/layout.h"
 
 namespace pop {
 namespace {
@@ -161,6 +161,29 @@ TEST(ByteIdeal, LevelForBytesUndoesPlannedColumnBytes) {
   // 1 - v (1 - 4/20) of everything.
   EXPECT_NEAR(planned_column_bytes(layers, 0.5), 0.6 * dense_bytes(layers), 1);
   EXPECT_NEAR(level_for_bytes(layers, planned_column_bytes(layers, 0.37)), 0.37, 1e-12);
+}
+
+// What a token is counted to read of a matrix in columns is u + (1 - u) * share kept of it: any type, rows a multiple of 64 (no
+// padding) that make every column whole lines, some column kept in every header's.
+TEST(ByteIdeal, CountedBytesOfColumnsAreTheFormula) {
+  int types = 0;
+  for (int t = 0; t < kDTypeCount; ++t) {
+    const DType type = DType(t);
+    if (!has_columns_layout(type)) continue;
+    ++types;
+    Matrix w = shape(512, 1024, type);
+    w.layout = Layout::Columns;
+    std::vector<int32_t> list;
+    for (int c = 0; c < w.cols; ++c)
+      if (c % 5 != 0 && c % 7 != 3) list.push_back(c);
+    const double all = static_cast<double>(row_bytes(type, w.cols)) * w.rows, u = header_share(type);
+    const double kept = static_cast<double>(list.size()) / w.cols;
+    EXPECT_EQ(static_cast<double>(matrix_bytes(w)), all) << traits(type).name;
+    EXPECT_NEAR(static_cast<double>(bytes_read(w, {list.data(), static_cast<int>(list.size())})),
+                all * (u + (1 - u) * kept), 1e-6 * all)
+        << traits(type).name;
+  }
+  EXPECT_EQ(types, 12);
 }
 
 }  // namespace

@@ -94,17 +94,10 @@ IndexList CandidateSelector::choose(std::span<const float> scores, TopK& top) {
   return {chosen_.data(), static_cast<int>(count)};
 }
 
-int select_by_threshold(std::span<const float> scores, float tau, int at_least, TopK& top, int32_t* out) {
-  const int n = static_cast<int>(scores.size());
+int select_best(std::span<const float> scores, int k, TopK& top, int32_t* out) {
+  const uint8_t* best = top.mark(scores, k);
   int count = 0;
-  for (int i = 0; i < n; ++i) {
-    out[count] = i;
-    count += !(scores[static_cast<size_t>(i)] < tau);
-  }
-  if (count >= at_least) return count;
-  const uint8_t* best = top.mark(scores, at_least);
-  count = 0;
-  for (int i = 0; i < n; ++i) {
+  for (int i = 0; i < static_cast<int>(scores.size()); ++i) {
     out[count] = i;
     count += best[i];
   }

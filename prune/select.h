@@ -53,8 +53,7 @@ class CandidateSelector {
   std::vector<int32_t> chosen_;  // [R + C + 1]: the compaction writes one past its end
 };
 
-// pop+: indices i with !(scores[i] < tau), or the at_least best if fewer pass. out: [scores.size() + 1]; returns the
-// count.
-int select_by_threshold(std::span<const float> scores, float tau, int at_least, TopK& top, int32_t* out);
+// The k best, ascending. out: [scores.size() + 1]; returns k.
+int select_best(std::span<const float> scores, int k, TopK& top, int32_t* out);
 
 }  // namespace pop

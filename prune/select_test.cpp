@@ -174,37 +174,23 @@ TEST(CandidateSelector, AWiderCandidateRegionNeverLowersTheCapturedScore) {
   }
 }
 
-List by_threshold(std::span<const float> scores, float tau, int at_least) {
-  TopK top(static_cast<int>(scores.size()));
-  List out(scores.size() + 1);
-  out.resize(static_cast<size_t>(select_by_threshold(scores, tau, at_least, top, out.data())));
-  return out;
-}
-
-TEST(SelectByThreshold, ByHand) {
+TEST(SelectBest, ByHandAndBySorting) {
+  const auto best = [](std::span<const float> scores, int k) {
+    TopK top(static_cast<int>(scores.size()));
+    List out(scores.size() + 1);
+    out.resize(static_cast<size_t>(select_best(scores, k, top, out.data())));
+    return out;
+  };
   const std::vector<float> scores = {0.5f, 2.f, 1.f, kNan, 0.f, 1.f};
-  EXPECT_EQ(by_threshold(scores, 1.f, 1), (List{1, 2, 3, 5}));  // equal scores and NaN are kept
-  EXPECT_EQ(by_threshold(scores, 0.f, 1), (List{0, 1, 2, 3, 4, 5}));
-  EXPECT_EQ(by_threshold(scores, 9.f, 1), (List{3}));
-  EXPECT_EQ(by_threshold(scores, 9.f, 2), (List{1, 3}));     // one passes, two are kept
-  EXPECT_EQ(by_threshold(scores, 9.f, 3), (List{1, 2, 3}));  // of the two 1.0 the lower index
-  EXPECT_EQ(by_threshold(scores, 9.f, 0), (List{3}));
-}
-
-TEST(SelectByThreshold, KeepsWhatReachesItOrTheBest) {
+  EXPECT_EQ(best(scores, 2), (List{1, 3}));
+  EXPECT_EQ(best(scores, 3), (List{1, 2, 3}));  // of the two 1.0 the lower index
+  EXPECT_EQ(best(scores, 0), List{});
   std::mt19937 random(5);
   for (int round = 0; round < 1000; ++round) {
-    std::vector<float> scores(1 + random() % 200);
-    for (float& s : scores) s = draw(random, round % 6);
-    const float tau = std::fabs(draw(random, 0)) * 2;
-    const int at_least = static_cast<int>(random() % (scores.size() + 1));
-    List passing;
-    for (int32_t i = 0; i < static_cast<int32_t>(scores.size()); ++i) {
-      const float s = scores[static_cast<size_t>(i)];
-      if (s >= tau || std::isnan(s)) passing.push_back(i);
-    }
-    const bool enough = static_cast<int>(passing.size()) >= at_least;
-    ASSERT_EQ(by_threshold(scores, tau, at_least), enough ? passing : best_by_sorting(scores, at_least));
+    std::vector<float> drawn(1 + random() % 200);
+    for (float& s : drawn) s = draw(random, round % 6);
+    const int k = static_cast<int>(random() % (drawn.size() + 1));
+    ASSERT_EQ(best(drawn, k), best_by_sorting(drawn, k));
   }
 }
 

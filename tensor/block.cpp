@@ -84,15 +84,14 @@ Block read_file_block(DType type, const uint8_t* file_row, int block) {
                                        : read_byte16(p, block % kSuperBlocks);
 }
 
-void block_integers(DType type, const Block& b, int16_t* out) {
+int code_integer(DType type, uint8_t code) {
   const BlockFormat f = block_format(type);
-  for (int i = 0; i < kBlockElems; ++i) {
-    if (f.is_table) {
-      out[i] = kIq4Codes[b.code[i]];
-    } else {
-      out[i] = int16_t(f.low_bits == 8 ? int8_t(b.code[i]) : b.code[i] - f.zero);
-    }
-  }
+  if (f.is_table) return kIq4Codes[code];
+  return f.low_bits == 8 ? int8_t(code) : code - f.zero;
+}
+
+void block_integers(DType type, const Block& b, int16_t* out) {
+  for (int i = 0; i < kBlockElems; ++i) out[i] = int16_t(code_integer(type, b.code[i]));
 }
 
 BlockScales block_scales(DType type, const Block& b) {

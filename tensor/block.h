@@ -19,6 +19,7 @@ struct Block {
 Block read_file_block(DType type, const uint8_t* file_row, int block);
 
 // What the codes multiply: small signed integers.
+int code_integer(DType type, uint8_t code);
 void block_integers(DType type, const Block& block, int16_t* out);
 
 // value = scale * integer + min, in float32 exactly as dequantize() has it.

@@ -4,42 +4,16 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/float16.h"
+#include "tensor/column_format.h"
+#include "tensor/columns.h"
 
 namespace pop {
 namespace {
 
 constexpr size_t round_up(size_t v, size_t to) { return (v + to - 1) / to * to; }
 
-// Columns are written for blocks with a half of their own and codes of one plane.
-bool four_bit(DType type) { return block_format(type).low_bits == 4; }
-bool has_mins(DType type) { return has_mins(block_format(type).scales); }
-
 size_t padded_rows(const Matrix& w) { return round_up(size_t(w.rows), kRowTile); }
 size_t plain_bytes(DType type) { return size_t(traits(type).block_bytes); }
-
-// Where a code of a column lies: byte from the column's first, and bit shift inside it (4-bit types).
-struct CodePlace {
-  size_t byte;
-  int shift;
-};
-
-CodePlace column_code_place(DType type, int row) {
-  const int in_tile = row % 64;
-  if (four_bit(type)) return {size_t(row / 64 * 32 + 2 * (in_tile % 16) + in_tile / 32), in_tile / 16 % 2 * 4};
-  return {size_t(row), 0};
-}
-
-float plain_value(DType type, const uint8_t* p) {
-  if (type == DType::F32) {
-    float v;
-    std::memcpy(&v, p, 4);
-    return v;
-  }
-  uint16_t h;
-  std::memcpy(&h, p, 2);
-  return type == DType::F16 ? f16_to_f32(h) : bf16_to_f32(h);
-}
 
 uint32_t word_at(const uint8_t* p) {
   uint32_t v;
@@ -118,48 +92,6 @@ void write_rows_block_row(DType type, int cols, const uint8_t* file_row, uint8_t
   }
 }
 
-void write_columns_row(const Matrix& w, int row, const uint8_t* file_row, uint8_t* out) {
-  const size_t column = column_bytes(w);
-  if (is_plain(w.type)) {
-    const size_t size = plain_bytes(w.type);
-    for (int c = 0; c < w.cols; ++c)
-      std::memcpy(out + size_t(c) * column + size_t(row) * size, file_row + size_t(c) * size, size);
-    return;
-  }
-  const size_t header = header_bytes(w), whole = header + kBlockElems * column;
-  const CodePlace at = column_code_place(w.type, row);
-  for (int b = 0; b < w.cols / kBlockElems; ++b) {
-    const Block block = read_file_block(w.type, file_row, b);
-    uint8_t* base = out + size_t(b) * whole;
-    std::memcpy(base + 2 * size_t(row), &block.d, 2);
-    if (has_mins(w.type)) std::memcpy(base + 2 * (padded_rows(w) + size_t(row)), &block.m, 2);
-    for (int e = 0; e < kBlockElems; ++e) {
-      uint8_t& byte = base[header + size_t(e) * column + at.byte];
-      byte = uint8_t(byte | block.code[e] << at.shift);
-    }
-  }
-}
-
-void read_columns_row(const Matrix& w, int row, float* out) {
-  if (is_plain(w.type)) {
-    for (int c = 0; c < w.cols; ++c)
-      out[c] = plain_value(w.type, w.data + column_offset(w, c) + size_t(row) * plain_bytes(w.type));
-    return;
-  }
-  const CodePlace at = column_code_place(w.type, row);
-  for (int b = 0; b < w.cols / kBlockElems; ++b) {
-    Block block;
-    const uint8_t* header = w.data + header_offset(w, b);
-    std::memcpy(&block.d, header + 2 * size_t(row), 2);
-    if (has_mins(w.type)) std::memcpy(&block.m, header + 2 * (padded_rows(w) + size_t(row)), 2);
-    for (int e = 0; e < kBlockElems; ++e) {
-      const int byte = w.data[column_offset(w, b * kBlockElems + e) + at.byte];
-      block.code[e] = uint8_t(four_bit(w.type) ? byte >> at.shift & 15 : byte);
-    }
-    block_values(w.type, block, out + b * kBlockElems);
-  }
-}
-
 // Calls visit(first byte, bytes) for what a read of `list` touches, positions ascending. A decoded token counts its bytes
 // with it in every layer: what does not depend on the index is worked out before the loop.
 template <class Visit>
@@ -193,9 +125,7 @@ void visit_ranges(const Matrix& w, IndexList list, Visit&& visit) {
 
 bool is_fast_block(DType type) { return block_format(type).low_bits != 0; }
 bool is_plain(DType type) { return type == DType::F32 || type == DType::F16 || type == DType::BF16; }
-bool has_columns_layout(DType type) {
-  return is_plain(type) || type == DType::Q8_0 || type == DType::Q4_0 || type == DType::Q4_1;
-}
+bool has_columns_layout(DType type) { return is_plain(type) || is_fast_block(type); }
 
 BlockPlace block_place(int block, int blocks) {
   BlockPlace at{block / 8 * 8, 0};
@@ -224,7 +154,7 @@ Block read_row_block(DType type, const uint8_t* row, int cols, int block) {
   return b;
 }
 
-int column_block(DType type) { return is_plain(type) ? 1 : kBlockElems; }
+int column_block(DType type) { return is_plain(type) ? 1 : header_columns(block_format(type)); }
 
 size_t matrix_bytes(const Matrix& w) {
   if (w.layout == Layout::Rows) return row_bytes(w.type, w.cols) * size_t(w.rows);
@@ -235,10 +165,12 @@ size_t unit_bytes(const Matrix& w) { return row_bytes(w.type, w.cols) * size_t(w
 
 size_t column_bytes(const Matrix& w) {
   if (is_plain(w.type)) return padded_rows(w) * plain_bytes(w.type);
-  return four_bit(w.type) ? padded_rows(w) / 2 : padded_rows(w);
+  return column_code_bytes(block_format(w.type), padded_rows(w));
 }
 
-size_t header_bytes(const Matrix& w) { return is_plain(w.type) ? 0 : padded_rows(w) * (has_mins(w.type) ? 4 : 2); }
+size_t header_bytes(const Matrix& w) {
+  return is_plain(w.type) ? 0 : column_header_bytes(block_format(w.type), padded_rows(w));
+}
 
 size_t unit_offset(const Matrix& w, int unit) {
   return w.offset != nullptr ? w.offset[unit] : size_t(unit) * unit_bytes(w);
@@ -258,7 +190,7 @@ size_t column_offset(const Matrix& w, int column) {
 void write_row(const Matrix& w, int row, const uint8_t* file_row, uint8_t* out) {
   if (w.layout == Layout::Columns) {
     if (!has_columns_layout(w.type)) fail("{}: this type has no input-major layout", traits(w.type).name);
-    write_columns_row(w, row, file_row, out);
+    write_column_row(w, row, file_row, out);
     return;
   }
   const size_t bytes = row_bytes(w.type, w.cols);
@@ -272,7 +204,7 @@ void write_row(const Matrix& w, int row, const uint8_t* file_row, uint8_t* out) 
 
 void read_row(const Matrix& w, int row, float* out) {
   if (w.layout == Layout::Columns) {
-    read_columns_row(w, row, out);
+    read_column_row(w, row, out);
     return;
   }
   const uint8_t* in = w.data + unit_offset(w, row / w.unit) + size_t(row % w.unit) * row_bytes(w.type, w.cols);

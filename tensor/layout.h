@@ -4,11 +4,8 @@
 // Fast types: F32, F16, BF16 and the block types of block_format.h. Other types lie in Rows only, each row as in the file.
 //
 // Rows: plain and slow types as in the file; fast block types as block_format.h says ("lane = block").
-// Columns: R = rows rounded up to 64 (zeros), so that kernels have no row tails. Block types: per block of 32 columns
-//   [f16 scale per row, R][f16 min per row, R, Q4_1 only][32 columns]; a column is R bytes (8-bit) or R / 2 (4-bit: of rows
-//   64t .. 64t+63, the 16-bit word at byte 32t + 2i holds rows 64t + i, + 16, + 32, + 48 from the low nibble up, so that
-//   two columns' words side by side are 16-bit pairs after one mask). Plain types: a column is R elements, no header.
-// Q8_0 codes are two's complement; Q4_0 codes count from 0 (value = scale * (code - 8)).
+// Columns: plain types one column of R elements after another, R = rows rounded up to 64 (zeros), so that kernels have no row
+// tails; block types as column_format.h says.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +18,7 @@
 
 namespace pop {
 
-constexpr int kLine = 64;     // bytes are counted in cache lines
-constexpr int kRowTile = 64;  // Columns: rows are padded to a multiple of this
+constexpr int kLine = 64;  // bytes are counted in cache lines
 
 bool is_fast_block(DType type);  // block_format() has it
 bool is_plain(DType type);       // F32, F16, BF16
@@ -33,14 +29,14 @@ struct BlockPlace {
 };
 BlockPlace block_place(int block, int blocks);
 
-// Can `type` lie in Columns? (Rows: every type.) Types that cannot stay in Rows; methods that skip columns then read all of them.
+// Can `type` lie in Columns? Fast types can. The others stay in Rows; methods that skip columns then read all of them.
 bool has_columns_layout(DType type);
 
-int column_block(DType type);                   // columns that share scales: 32 for block types, 1 for F32, F16, BF16
-size_t matrix_bytes(const Matrix& w);           // of a regular matrix with w's type, layout, rows, cols, unit
-size_t unit_bytes(const Matrix& w);             // Rows: bytes of one unit
-size_t column_bytes(const Matrix& w);           // Columns: bytes of one column, without the header
-size_t header_bytes(const Matrix& w);           // Columns: bytes of one block's header, 0 for plain types
+int column_block(DType type);          // columns that share a header: 32, 256 for K types, 1 for F32, F16, BF16
+size_t matrix_bytes(const Matrix& w);  // of a regular matrix with w's type, layout, rows, cols, unit
+size_t unit_bytes(const Matrix& w);    // Rows: bytes of one unit
+size_t column_bytes(const Matrix& w);  // Columns: bytes of one column, without the header
+size_t header_bytes(const Matrix& w);  // Columns: bytes of one block's header, 0 for plain types
 size_t unit_offset(const Matrix& w, int unit);  // bytes from w.data, packed or not
 size_t column_offset(const Matrix& w, int column);
 size_t header_offset(const Matrix& w, int block);

@@ -166,8 +166,8 @@ TEST(Layout, PackCopiesWhatIsListed) {
       };
       ASSERT_EQ(std::memcmp(at(packed), at(m.w), bytes), 0) << name_of(c) << " index " << u;
       held += bytes;
-      if (c.layout == Layout::Rows || header_bytes(m.w) == 0 || u / 32 == last_block) continue;
-      last_block = u / 32;
+      if (c.layout == Layout::Rows || header_bytes(m.w) == 0 || u / column_block(c.type) == last_block) continue;
+      last_block = u / column_block(c.type);
       held += header_bytes(m.w);
       ASSERT_EQ(std::memcmp(packed.data + header_offset(packed, last_block), m.w.data + header_offset(m.w, last_block),
                             header_bytes(m.w)),
@@ -196,7 +196,7 @@ TEST(Layout, BytesReadAreTouchedLines) {
           touch(unit_offset(m.w, u), unit_bytes(m.w));
         } else {
           touch(column_offset(m.w, u), column_bytes(m.w));
-          if (header_bytes(m.w) != 0) touch(header_offset(m.w, u / 32), header_bytes(m.w));
+          if (header_bytes(m.w) != 0) touch(header_offset(m.w, u / column_block(c.type)), header_bytes(m.w));
         }
       }
       size_t lines = 0;

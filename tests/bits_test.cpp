@@ -42,7 +42,7 @@ std::vector<Setting> settings(DType type) {
   const bool blocks = traits(type).block_elems > 1;
   std::vector<Setting> all;
   for (const std::string& isa : available_isa_names()) {
-    for (const char* layout : {"auto", "rows", "columns"}) all.push_back({isa, "f32", layout, type});
+    for (const char* layout : {"auto", "rows", "columns", "mixed"}) all.push_back({isa, "f32", layout, type});
     for (const char* activations : blocks ? std::vector<const char*>{"i16", "i8"} : std::vector<const char*>{"bf16"})
       for (const char* layout : {"auto", "columns"}) all.push_back({isa, activations, layout, type});
   }
@@ -51,13 +51,18 @@ std::vector<Setting> settings(DType type) {
 
 // One thread unless threads are the question: a parallel region of a toy model costs more than its work.
 Engine make(const Setting& s, const std::string& path, int threads = 1, int chunk = 512) {
-  return Engine({.model = path,
-                 .threads = threads,
-                 .isa = s.isa,
-                 .activations = s.activations,
-                 .context = 128,
-                 .prefill_chunk = chunk,
-                 .layout = s.layout});
+  EngineOptions options{.model = path,
+                        .threads = threads,
+                        .isa = s.isa,
+                        .activations = s.activations,
+                        .context = 128,
+                        .prefill_chunk = chunk,
+                        .layout = s.layout};
+  if (s.layout == "mixed") {  // what `auto` makes of methods that select rows and methods that select columns
+    options.layout = "auto";
+    options.methods = {"pop", "pop+"};
+  }
+  return Engine(options);
 }
 
 const std::vector<PruneSettings> kMethods = {

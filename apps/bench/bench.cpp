@@ -232,7 +232,7 @@ void check(const BenchArgs& args) {
 int bench(const BenchArgs& args) {
   check(args);
   InterruptScope interrupts;
-  Engine engine = make_engine(args.engine);
+  Engine engine = make_engine(args.engine, args.methods);
   const ModelInfo& info = engine.info();
   const int n_prompt = args.prompt.value_or(args.decode ? 128 : 512);
   const int n_gen = args.decode ? args.gen.value_or(128) : 1;

@@ -279,12 +279,12 @@ void check(const KlArgs& args) {
 int eval_kl(const KlArgs& args) {
   check(args);
   const PruneSettings prune = args.prune.resolved(args.seed);
-  Engine engine = make_engine(args.engine);
+  Engine engine = make_engine(args.engine, {prune.method});
   std::optional<Engine> exact;  // the same file with the reference arithmetic
   if (!args.base.empty()) {
     EngineOptions options = args.engine;
     options.activations = "f32";
-    exact.emplace(make_engine(options));
+    exact.emplace(make_engine(options, {prune.method}));
   }
   if (args.context + args.decode > engine.info().context)
     throw UsageError(fmt::format("--context {} + --decode {} exceed the context of {} tokens (--ctx)", args.context,

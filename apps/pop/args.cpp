@@ -153,7 +153,8 @@ void add_model_options(CLI::App& app, EngineOptions& options) {
       ->option_text("N")
       ->check(whole_in(1, 1 << 16))
       ->group(group);
-  app.add_option("--layout", options.layout, "How matrices lie in memory: rows, columns, auto [auto]")
+  app.add_option("--layout", options.layout,
+                 "How matrices lie in memory: rows, columns, auto (by the methods that run) [auto]")
       ->option_text("NAME")
       ->check(one_of({"rows", "columns", "auto"}))
       ->group(group);
@@ -262,7 +263,8 @@ void add_dump_options(CLI::App& app, DumpArgs& args) {
       ->group(group);
 }
 
-Engine make_engine(EngineOptions options) {
+Engine make_engine(EngineOptions options, std::vector<std::string> methods) {
+  options.methods = std::move(methods);
   if (options.model.empty()) options.model = find_default_model();
   return Engine(options);
 }

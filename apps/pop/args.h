@@ -67,8 +67,9 @@ void add_seed_option(CLI::App& app, std::optional<uint64_t>& seed);
 void add_prompt_options(CLI::App& app, PromptArgs& args);
 void add_dump_options(CLI::App& app, DumpArgs& args);
 
-// The engine for these options; without a model the default one. Throws Error naming the command that fetches it.
-Engine make_engine(EngineOptions options);
+// The engine for these options and the methods that will run on it; without a model the default one. Throws Error naming the
+// command that fetches it.
+Engine make_engine(EngineOptions options, std::vector<std::string> methods = {});
 
 // Ids separated by commas or blanks; `where` names the source in the error.
 std::vector<int32_t> parse_ids(std::string_view text, const std::string& where);

@@ -41,7 +41,8 @@ struct Contestant {
 
 class Demo {
  public:
-  explicit Demo(const DemoArgs& args) : args_(args), style_(args.output), engine_(make_engine(args.engine)) {
+  explicit Demo(const DemoArgs& args)
+      : args_(args), style_(args.output), engine_(make_engine(args.engine, {"dense", "pop", "pop+"})) {
     contestants_[0] = {"dense", engine_.session({}), {}, 0, {}, -1, {}};
     contestants_[1] = {fmt::format("pop, ratio {:.3g}", args.ratio),
                        engine_.session({.method = "pop", .ratio = args.ratio}),

@@ -92,7 +92,7 @@ int score_lines(const ScoreArgs& args) {
   if (args.split) throw UsageError("--split belongs to a single text; with --lines each line has its own \"split\"");
   if (args.dump.logits) throw UsageError("--dump-logits belongs to a single text, not to --lines");
   const PruneSettings prune = args.prune.resolved(args.seed);
-  Engine engine = make_engine(args.engine);
+  Engine engine = make_engine(args.engine, {prune.method});
   const auto requests = read_lines(args, engine);
   const auto session = engine.session(prune);
   Dumps dumps(args.dump, session->plan());
@@ -139,7 +139,7 @@ int score(const ScoreArgs& args) {
   if (args.lines) return score_lines(args);
   const std::string text = args.prompt.read(false);
   const PruneSettings prune = args.prune.resolved(args.seed);
-  Engine engine = make_engine(args.engine);
+  Engine engine = make_engine(args.engine, {prune.method});
   ScoreRequest request;
   request.ids = args.prompt.tokens(engine, text);
   if (request.ids.empty()) fail("prompt: expected at least one token, found none");

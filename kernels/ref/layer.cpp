@@ -133,4 +133,14 @@ void channel_scores(const float* h, const float* norm, IndexList list, float* ou
   for (int j = 0; j < list.count; ++j) out[j] = std::fabs(h[list[j]]) * norm[list[j]];
 }
 
+int select_scores(const float* x, const float* norm, int n, float tau, int32_t* out) {
+  int count = 0;
+  for (int i = 0; i < n; ++i) {
+    const float score = std::fabs(x[i]) * norm[i];
+    out[count] = i;
+    count += !(score < tau);
+  }
+  return count;
+}
+
 }  // namespace pop::ref

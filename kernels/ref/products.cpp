@@ -5,16 +5,11 @@
 #include "base/float16.h"
 #include "kernels/acts.h"
 #include "kernels/ref/ref.h"
+#include "tensor/columns.h"
 #include "tensor/layout.h"
 
 namespace pop::ref {
 namespace {
-
-float half_at(const uint8_t* p, int i) {
-  uint16_t h;
-  std::memcpy(&h, p + 2 * size_t(i), 2);
-  return f16_to_f32(h);
-}
 
 // The codes of x for elements 4s .. 4s+3 of a block in Rows, joined.
 void x_words(const ActsView& x, BlockPlace chunk, int block, int s, int32_t* out) {
@@ -69,44 +64,36 @@ float plain_at(DType type, const uint8_t* p, size_t i) {
   return type == DType::F16 ? f16_to_f32(h) : bf16_to_f32(h);
 }
 
-int column_code(DType type, const uint8_t* column, int row) {
-  if (type == DType::Q8_0) return int8_t(column[row]);
-  const int in_tile = row % 64;
-  return column[row / 64 * 32 + 2 * (in_tile % 16) + in_tile / 32] >> (in_tile / 16 % 2 * 4) & 15;
-}
-
-float block_value(DType type, int code, float scale, float min) {
-  if (type == DType::Q4_1) return float(code) * scale + min;
-  return float(type == DType::Q4_0 ? code - 8 : code) * scale;
-}
-
 // The columns list[i .. end) of one block of 32, rows [row0, row1).
 void axpy_block(const Matrix& w, const Acts& x, int r, IndexList list, int i, int end, int row0, int row1, float* y) {
-  const int block = list[i] / kBlockElems, padded = (w.rows + kRowTile - 1) / kRowTile * kRowTile;
-  const uint8_t* header = w.data + header_offset(w, block);
-  const uint8_t* columns[32];
-  int q[32], sum = 0, n = 0;
+  const BlockFormat f = block_format(w.type);
   const bool integer = x.type == ActType::I8 || x.type == ActType::I16;
   const float* xf = reinterpret_cast<const float*>(x.row(r));
   const ActsView a = integer ? acts_view(x.type, x.cols, x.row(r)) : ActsView{};
-  for (; i + n < end; ++n) {
-    const int c = list[i + n];
-    columns[n] = w.data + column_offset(w, c);
-    if (!integer) continue;
-    q[n] = a.low[c] + (a.high != nullptr ? kHighStep * a.high[c] : 0);
-    sum += q[n];
+  const int block = list[i] / kBlockElems;
+  const uint8_t* header = w.data + header_offset(w, list[i] / column_block(w.type));
+  const uint8_t* columns[kBlockElems] = {};
+  int q[kBlockElems] = {}, sum = 0;
+  for (int k = i; k < end; ++k) {
+    const int c = list[k];
+    columns[k - i] = w.data + column_offset(w, c);
+    if (integer) sum += q[k - i] = a.low[c] + (a.high != nullptr ? kHighStep * a.high[c] : 0);
   }
   for (int row = row0; row < row1; ++row) {
-    const float scale = half_at(header, row), min = w.type == DType::Q4_1 ? half_at(header, padded + row) : 0.f;
-    if (!integer) {
-      for (int k = 0; k < n; ++k)
-        y[row] += xf[list[i + k]] * block_value(w.type, column_code(w.type, columns[k], row), scale, min);
-      continue;
+    const BlockScales scales = block_scales(w.type, column_scales(w, header, list[i], row));
+    int total[2] = {};
+    for (int k = i; k < end; ++k) {
+      const int half = list[k] % kBlockElems / 16, code = code_integer(w.type, column_code(w, columns[k - i], row));
+      total[half] += q[k - i] * code;
+      if (integer) continue;
+      const float v = float(code) * scales.scale[half];
+      y[row] += xf[list[k]] * (has_mins(f.scales) ? v + scales.min : v);
     }
-    int total = w.type == DType::Q4_0 ? -8 * sum : 0;
-    for (int k = 0; k < n; ++k) total += q[k] * column_code(w.type, columns[k], row);
-    y[row] += float(total) * (scale * a.scale[block]);
-    if (w.type == DType::Q4_1) y[row] += min * (a.scale[block] * float(sum));
+    if (!integer) continue;
+    if (f.scales != ScaleForm::Byte16) total[0] += total[1], total[1] = 0;
+    for (int half = 0; half < (f.scales == ScaleForm::Byte16 ? 2 : 1); ++half)
+      y[row] += float(total[half]) * (scales.scale[half] * a.scale[block]);
+    if (has_mins(f.scales)) y[row] += scales.min * (a.scale[block] * float(sum));
   }
 }
 

@@ -29,6 +29,7 @@ bool all_finite(const float* x, int n);
 void add_squares(const float* x, int n, size_t ldx, int width, double* sums);
 void abs_scores(const Matrix& w, const float* x, Norm norm, IndexList list, int begin, int end, float* out);
 void channel_scores(const float* h, const float* norm, IndexList list, float* out);
+int select_scores(const float* x, const float* norm, int n, float tau, int32_t* out);
 
 // Elements first .. first+count of a row in Rows as float32, exactly dequantize()'s; row: the row's bytes, first a
 // multiple of 256, count <= 256. Block types take whole blocks.

@@ -25,6 +25,7 @@ void fill_scalar_table(KernelTable& t) {
   t.add_squares = ref::add_squares;
   t.abs_scores = ref::abs_scores;
   t.channel_scores = ref::channel_scores;
+  t.select_scores = ref::select_scores;
 }
 
 }  // namespace pop

@@ -8,36 +8,30 @@ namespace {
 constexpr size_t kLineBytes = 64;
 constexpr int kBandRows = 8192;  // rows taken at once, so that their sums (64 KB) stay within L2
 
+// Of the low plane of a column.
 template <DType T>
 constexpr size_t code_bytes(int rows) {
-  return size_t(rows) / (kFourBit<T> ? 2 : 1);
+  return size_t(rows) * size_t(block_format(T).low_bits) / 8;
 }
 
-template <DType T>
-Shape shape_of(const Matrix& w) {
-  const int padded = (w.rows + 63) / 64 * 64;
-  const size_t column = code_bytes<T>(padded), header = size_t(padded) * (T == DType::Q4_1 ? 4 : 2);
-  return {w, column, header, header + kBlockColumns * column, padded};
-}
-
-// Takes the columns of the next block from list[i .. end); returns the index after them.
-POP_INLINE int next_part(const Shape& s, const ActsView& x, IndexList list, int i, int end, Part& part) {
+// Takes the columns of the next scale from list[i .. end); returns the index after them.
+POP_INLINE int next_part(const ColumnShape& s, const ActsView& x, IndexList list, int i, int end, Part& part) {
   part.count = part.groups = 0;
   if (i >= end) return i;
-  part.block = at(list, i) / kBlockColumns;
+  part.first = at(list, i) / s.part_columns * s.part_columns;
   int after = i + 1;
   if (list.index == nullptr) {
-    after = (part.block + 1) * kBlockColumns < end ? (part.block + 1) * kBlockColumns : end;
+    after = part.first + s.part_columns < end ? part.first + s.part_columns : end;
   } else {
-    const int most = end - i < kBlockColumns ? end - i : kBlockColumns, limit = (part.block + 1) * kBlockColumns;
+    const int most = end - i < s.part_columns ? end - i : s.part_columns, limit = part.first + s.part_columns;
     int count = 0;  // the list ascends: without branches, since what is skipped cannot be predicted
     for (int k = 0; k < most; ++k) count += list.index[i + k] < limit;
     after = i + count;
   }
   part.count = after - i;
   part.groups = (part.count + kGroup - 1) / kGroup;
-  part.header = header_of(s, part.block);
-  part.scale = x.scale[part.block];
+  part.header = header_of(s, part.first);
+  part.scale = x.scale[part.first / kBlockElems];
   if (s.w.offset != nullptr) {
     take_columns(s, x, list, i, part);
   } else {
@@ -49,10 +43,10 @@ POP_INLINE int next_part(const Shape& s, const ActsView& x, IndexList list, int 
 // y += sum * (scale * x scale) + min * scaled sum of x, for one vector of rows.
 template <DType T>
 POP_INLINE void add_rows(const Part& part, VI sum, int row, int padded_rows, float* y) {
-  const uint16_t* halves = reinterpret_cast<const uint16_t*>(part.header);
   if constexpr (kSumBias<T> != 0) sum = add_int(sum, all_ints(-kSumBias<T> * part.sum));
-  VF v = fma(to_float(sum), mul(from_half(halves + row), set1(part.scale)), load(y));
-  if constexpr (T == DType::Q4_1) v = fma(from_half(halves + padded_rows + row), set1(part.scale * float(part.sum)), v);
+  const RowScales s = row_scales<T>(part.header, part.first, row, padded_rows);
+  VF v = fma(to_float(sum), mul(s.scale, set1(part.scale)), load(y));
+  if constexpr (has_mins(block_format(T).scales)) v = fma(s.min, set1(part.scale * float(part.sum)), v);
   store(y, v);
 }
 
@@ -72,36 +66,52 @@ struct Order {
 
 constexpr int kAheadLines = 8;  // of a column, fetched ahead: 4 is too near, 16 too far
 
-// Lines of the next part's header that belong to the rows at hand, fetched evenly over the arithmetic of the present one: a
-// burst would fill the CPU's miss buffers and stop it.
-struct HeaderFetch {
-  const uint8_t* first[2] = {};
-  int lines = 0, each = 0, done = 0;  // lines of both halves; in one of them
+// Lines of the next part's scales for the rows at hand, fetched evenly over the arithmetic of the present one: a burst would
+// fill the CPU's miss buffers and stop it.
+struct ScaleFetch {
+  const uint8_t* piece[4];
+  int lines[4];
+  int pieces = 0, all = 0, at = 0, in_piece = 0;  // in_piece: lines of piece `at` that are fetched
   int64_t turn = 0, turns = 1;
+
+  POP_INLINE void add(ScaleFetch& f, const uint8_t* p, int bytes) {
+    f.piece[f.pieces] = p;
+    f.all += f.lines[f.pieces++] = (bytes + int(kLineBytes) - 1) / int(kLineBytes);
+  }
 };
 template <DType T>
-POP_INLINE HeaderFetch plan_header(const Shape& s, const Part& next, int row0, int rows, int turns) {
-  HeaderFetch f;
+POP_INLINE ScaleFetch plan_scales(const ColumnShape& s, const Part& next, int row0, int rows, int turns) {
+  constexpr ScaleForm form = block_format(T).scales;
+  ScaleFetch f;
   if (next.count == 0) return f;
-  f.first[0] = next.header + 2 * size_t(row0);
-  f.first[1] = f.first[0] + 2 * size_t(s.padded_rows);
-  f.each = int((2 * size_t(rows) + kLineBytes - 1) / kLineBytes);
-  f.lines = T == DType::Q4_1 ? 2 * f.each : f.each;
   f.turns = turns;
+  const size_t padded = size_t(s.padded_rows), row = size_t(row0);
+  const int in_header = next.first % s.header_columns;
+  if (in_header == 0) {
+    ScaleFetch::add(f, next.header + 2 * row, 2 * rows);
+    if constexpr (has_mins(form)) ScaleFetch::add(f, next.header + 2 * (padded + row), 2 * rows);
+  }
+  if constexpr (form == ScaleForm::SixBit) {
+    const uint8_t* small = next.header + six_bit_at(padded, in_header / 32);
+    ScaleFetch::add(f, small + row, rows);
+    ScaleFetch::add(f, small + padded + row / 2, rows / 2);
+  }
+  if constexpr (form == ScaleForm::Byte16)
+    ScaleFetch::add(f, next.header + byte16_at(padded, in_header / 16) + row, rows);
   return f;
 }
-POP_INLINE void fetch_header(HeaderFetch& f) {
-  const int64_t until = ++f.turn * f.lines / f.turns;
-  for (; f.done < until; ++f.done) {
-    const int second = f.done >= f.each;
-    POP_PREFETCH(f.first[second] + size_t(f.done - second * f.each) * kLineBytes);
+POP_INLINE void fetch_scales(ScaleFetch& f) {
+  const int64_t before = f.turn * f.all / f.turns, after = ++f.turn * f.all / f.turns;
+  for (int64_t i = before; i < after; ++i) {
+    POP_PREFETCH(f.piece[f.at] + size_t(f.in_piece) * kLineBytes);
+    if (++f.in_piece == f.lines[f.at]) ++f.at, f.in_piece = 0;
   }
 }
 
 // One tile of one pass: groups pass, pass + step, ...
 template <DType T, int P, bool kHalf>
 POP_INLINE void add_pass(const Part& part, int pass, int step, size_t byte, const Part& ahead, int ahead_pass,
-                         int ahead_step, size_t ahead_byte, bool fetch, VI* sums) {
+                         int ahead_step, size_t ahead_byte, bool fetch, [[maybe_unused]] size_t high_at, VI* sums) {
   for (int j = pass, a = ahead_pass; j < part.groups; j += step, a += ahead_step) {
     if (fetch) {
       const uint8_t* const* column = ahead.column + kGroup * (a < ahead.groups ? a : ahead.groups - 1);
@@ -109,9 +119,12 @@ POP_INLINE void add_pass(const Part& part, int pass, int step, size_t byte, cons
       for (int i = 0; i < kGroup; ++i) {
         POP_PREFETCH(column[i] + ahead_byte);
         if constexpr (code_bytes<T>(kTileRows) > kLineBytes) POP_PREFETCH(column[i] + ahead_byte + kLineBytes);
+        if constexpr (kHighBits<T> != 0)
+          if (ahead_byte * kHighBits<T> / 4 % kLineBytes == 0)
+            POP_PREFETCH(column[i] + high_at + ahead_byte * kHighBits<T> / 4);
       }
     }
-    add_group<T, P, kHalf>(part, j, byte, sums);
+    add_group<T, P, kHalf>(part, j, byte, high_at, sums);
   }
 }
 
@@ -123,13 +136,14 @@ struct Band {
 
 // All rows of the band ([row0, row0 + rows), rows a multiple of 64) of one part.
 template <DType T, int P>
-void add_part(const Shape& s, const Part& part, const Part& next, const Order<T>& order, int row0, int rows,
+void add_part(const ColumnShape& s, const Part& part, const Part& next, const Order<T>& order, int row0, int rows,
               Band<T, P>& band) {
   const int tiles = (rows + kTileRows - 1) / kTileRows, passes = order.passes(part);
   constexpr int kTilesPerLine = code_bytes<T>(kTileRows) < kLineBytes ? int(kLineBytes / code_bytes<T>(kTileRows)) : 1;
   constexpr int kLines = kAheadLines / int(code_bytes<T>(kTileRows) > kLineBytes ? 2 : 1) * kTilesPerLine;
   const int distance = tiles < kLines ? tiles : kLines;
-  HeaderFetch header = plan_header<T>(s, next, row0, rows, passes * tiles);
+  const size_t high_at = high_plane_at(block_format(T), size_t(s.padded_rows));
+  ScaleFetch scales = plan_scales<T>(s, next, row0, rows, passes * tiles);
   for (int pass = 0; pass < passes; ++pass) {
     const bool last = pass + 1 == passes;
     for (int tile = 0; tile < tiles; ++tile) {
@@ -137,7 +151,7 @@ void add_part(const Shape& s, const Part& part, const Part& next, const Order<T>
       uint8_t* held = band.sums + size_t(tile) * kSums<P> * sizeof(VI);
       VI sums[kSums<P>];
       for (int i = 0; i < kSums<P>; ++i) sums[i] = pass == 0 ? zero_int() : load_int(held + size_t(i) * sizeof(VI));
-      fetch_header(header);
+      fetch_scales(scales);
       const size_t byte = code_bytes<T>(row0 + row);
       // The lines ahead: of the same columns, or at the end of the rows of the next pass's or part's.
       const bool same = tile + distance < tiles;
@@ -149,9 +163,10 @@ void add_part(const Shape& s, const Part& part, const Part& next, const Order<T>
       const size_t ahead_byte = code_bytes<T>(row0 + ahead_tile * kTileRows);
       const bool fetch = ahead_tile % kTilesPerLine == 0;
       if (here == kTileRows) {
-        add_pass<T, P, false>(part, pass, passes, byte, ahead, ahead_pass, ahead_step, ahead_byte, fetch, sums);
+        add_pass<T, P, false>(part, pass, passes, byte, ahead, ahead_pass, ahead_step, ahead_byte, fetch, high_at,
+                              sums);
       } else {
-        add_pass<T, P, true>(part, pass, passes, byte, ahead, ahead_pass, ahead_step, ahead_byte, fetch, sums);
+        add_pass<T, P, true>(part, pass, passes, byte, ahead, ahead_pass, ahead_step, ahead_byte, fetch, high_at, sums);
       }
       if (!last) {
         for (int i = 0; i < kSums<P>; ++i) store_int(held + size_t(i) * sizeof(VI), sums[i]);
@@ -170,7 +185,7 @@ void add_part(const Shape& s, const Part& part, const Part& next, const Order<T>
 // Bands end where whole tiles end, so that padding never reaches the caller's y.
 template <DType T, int P>
 void axpy_blocks(const Matrix& w, const ActsView& x, IndexList list, int begin, int end, int row0, int row1, float* y) {
-  const Shape s = shape_of<T>(w);
+  const ColumnShape s = shape_of<T>(w);
   Band<T, P> band;
   const int bands = (row1 - row0 + kBandRows - 1) / kBandRows;
   const int size = ((row1 - row0 + bands - 1) / bands + 127) / 128 * 128;

@@ -1,6 +1,7 @@
 // Prefill: many rows of x at once against tiles of 16 rows of W (tile.h). An output is one lane's chain of additions over
 // ascending blocks (or columns), so neither the number of rows of x nor any cut can change it.
 #include "kernels/acts.h"
+#include "kernels/x86/columns.h"
 #include "kernels/x86/isa.h"
 #include "kernels/x86/tile.h"
 
@@ -281,19 +282,21 @@ void unpack_columns_float(const Matrix& w, int row, int first, int count, FloatT
             load_plain<T>(w.data + size_t(first + k) * column + size_t(row + i) * kPlainBytes<T>));
 }
 
-// Of block types: exactly dequantize()'s values, from an integer tile.
+// Of block types: exactly dequantize()'s values.
 template <DType T>
 void unpack_columns_blocks(const Matrix& w, int row, int first, int count, FloatTile& tile) {
-  IntegerTile integers;
-  unpack_tile_columns<T>(w, row, first / 32, count / 32, integers);
-  const int zero_code = T == DType::Q4_0 ? 8 : T == DType::Q8_0 && kBiased ? 128 : 0;
-  for (int k = 0; k < count; ++k)
-    for (int i = 0; i < kTileRows; ++i) {
-      const int byte = integers.codes[k / 4 * 64 + 4 * i + k % 4];
-      const int code = (T == DType::Q8_0 && !kBiased ? int(int8_t(byte)) : byte) - zero_code;
-      const float v = float(code) * integers.scales[k / 32 * kTileRows + i];
-      tile.values[k * kTileRows + i] = T == DType::Q4_1 ? v + integers.mins[k / 32 * kTileRows + i] : v;
+  const ColumnShape s = shape_of<T>(w);
+  for (int k = 0; k < count; k += s.part_columns) {
+    const uint8_t* header = header_of(s, first + k);
+    RowScales scales[kVectors];
+    for (int i = 0; i < kVectors; ++i) scales[i] = row_scales<T>(header, first + k, row + i * kLanes, s.padded_rows);
+    for (int c = k; c < k + s.part_columns; ++c) {
+      const uint8_t* column = column_of(s, header, first + c);
+      for (int i = 0; i < kVectors; ++i)
+        store(tile.values + c * kTileRows + i * kLanes,
+              column_values<T>(column, row + i * kLanes, s.padded_rows, scales[i]));
     }
+  }
 }
 
 template <DType T>
@@ -328,24 +331,37 @@ void gemm_units(const Matrix& w, const Acts& x, IndexList list, int begin, int e
   f(w, x, list, begin, end, y, ldy);
 }
 
+namespace {
+
+template <DType T>
+void columns_block_type(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy) {
+  if (x.type != ActType::I8 && x.type != ActType::I16) return columns_float<T>(w, x, row0, row1, y, ldy);
+  if constexpr (T == DType::Q8_0 || T == DType::Q4_0 || T == DType::Q4_1) {
+    (x.type == ActType::I8 ? columns_integer<T, 1> : columns_integer<T, 2>)(w, x, row0, row1, y, ldy);
+  } else {  // types without a tile of codes: row by row
+    for (int r = 0; r < x.n; ++r) axpy_columns(w, x, r, {nullptr, w.cols}, 0, w.cols, row0, row1, y + size_t(r) * ldy);
+  }
+}
+
+}  // namespace
+
 void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy) {
-  const bool one_plane = x.type == ActType::I8, integer = one_plane || x.type == ActType::I16;
-  auto f = columns_float<DType::F32>;
-  if (w.type == DType::F16) f = columns_float<DType::F16>;
-  if (w.type == DType::BF16) f = columns_float<DType::BF16>;
-  if (w.type == DType::Q8_0)
-    f = !integer    ? columns_float<DType::Q8_0>
-        : one_plane ? columns_integer<DType::Q8_0, 1>
-                    : columns_integer<DType::Q8_0, 2>;
-  if (w.type == DType::Q4_0)
-    f = !integer    ? columns_float<DType::Q4_0>
-        : one_plane ? columns_integer<DType::Q4_0, 1>
-                    : columns_integer<DType::Q4_0, 2>;
-  if (w.type == DType::Q4_1)
-    f = !integer    ? columns_float<DType::Q4_1>
-        : one_plane ? columns_integer<DType::Q4_1, 1>
-                    : columns_integer<DType::Q4_1, 2>;
-  f(w, x, row0, row1, y, ldy);
+  const auto run = [&](auto* f) { f(w, x, row0, row1, y, ldy); };
+  switch (w.type) {
+    case DType::F32: return run(columns_float<DType::F32>);
+    case DType::F16: return run(columns_float<DType::F16>);
+    case DType::BF16: return run(columns_float<DType::BF16>);
+    case DType::Q8_0: return run(columns_block_type<DType::Q8_0>);
+    case DType::Q4_0: return run(columns_block_type<DType::Q4_0>);
+    case DType::Q4_1: return run(columns_block_type<DType::Q4_1>);
+    case DType::Q5_0: return run(columns_block_type<DType::Q5_0>);
+    case DType::Q5_1: return run(columns_block_type<DType::Q5_1>);
+    case DType::Q4_K: return run(columns_block_type<DType::Q4_K>);
+    case DType::Q5_K: return run(columns_block_type<DType::Q5_K>);
+    case DType::Q6_K: return run(columns_block_type<DType::Q6_K>);
+    case DType::IQ4_NL: return run(columns_block_type<DType::IQ4_NL>);
+    default: return;  // has no such layout
+  }
 }
 
 }  // namespace pop::POP_ISA

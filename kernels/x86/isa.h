@@ -25,5 +25,6 @@ bool all_finite(const float* x, int n);
 void add_squares(const float* x, int n, size_t ldx, int width, double* sums);
 void abs_scores(const Matrix& w, const float* x, Norm norm, IndexList list, int begin, int end, float* out);
 void channel_scores(const float* h, const float* norm, IndexList list, float* out);
+int select_scores(const float* x, const float* norm, int n, float tau, int32_t* out);
 
 }  // namespace pop::POP_ISA

@@ -30,7 +30,35 @@ POP_INLINE double sum_double(VF v) {
 POP_INLINE void store_halves(uint16_t* p, VF v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+POP_INLINE uint32_t not_below(VF v, float limit) { return _mm512_cmp_ps_mask(v, set1(limit), _CMP_NLT_UQ); }
+// first + k for every bit k of `bits`, ascending; returns how many. Writes whole vectors.
+POP_INLINE int store_places(uint32_t bits, int first, int32_t* out) {
+  const VI lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  _mm512_storeu_si512(out,
+                      _mm512_maskz_compress_epi32(__mmask16(bits), _mm512_add_epi32(lane, _mm512_set1_epi32(first))));
+  return __builtin_popcount(bits);
+}
 #else
+POP_INLINE uint32_t not_below(VF v, float limit) {
+  return uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(v, set1(limit), _CMP_NLT_UQ)));
+}
+struct Places {
+  uint64_t of[256];  // the places of a byte's bits, a byte each
+};
+constexpr Places places_of_bits() {
+  Places p{};
+  for (unsigned bits = 0; bits < 256; ++bits)
+    for (uint64_t k = 0, count = 0; k < 8; ++k)
+      if ((bits >> k & 1) != 0) p.of[bits] |= k << (8 * count++);
+  return p;
+}
+alignas(64) constexpr Places kPlaces = places_of_bits();
+// first + k for every bit k of `bits`, ascending; returns how many. Writes whole vectors.
+POP_INLINE int store_places(uint32_t bits, int first, int32_t* out) {
+  const __m256i place = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&kPlaces.of[bits])));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_add_epi32(place, _mm256_set1_epi32(first)));
+  return __builtin_popcount(bits);
+}
 POP_INLINE void split_pairs(VF a, VF b, VF& even, VF& odd) {
   const VF low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
   even = _mm256_shuffle_ps(low, high, 0x88);
@@ -253,6 +281,17 @@ void channel_scores(const float* h, const float* norm, IndexList list, float* ou
   }
 #endif
   for (; j < list.count; ++j) out[j] = __builtin_fabsf(h[at(list, j)]) * norm[at(list, j)];
+}
+
+int select_scores(const float* x, const float* norm, int n, float tau, int32_t* out) {
+  int count = 0;
+  for (int i = 0; i < n; i += kLanes) {
+    const int here = n - i < kLanes ? n - i : kLanes;
+    const VF score = here == kLanes ? mul(abs(load(x + i)), load(norm + i))
+                                    : mul(abs(load_first(x + i, here)), load_first(norm + i, here));
+    count += store_places(not_below(score, tau) & ((1u << here) - 1), i, out + count);
+  }
+  return count;
 }
 
 }  // namespace pop::POP_ISA

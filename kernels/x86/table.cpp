@@ -26,6 +26,7 @@ void POP_FILL(KernelTable& t) {
   t.add_squares = POP_ISA::add_squares;
   t.abs_scores = POP_ISA::abs_scores;
   t.channel_scores = POP_ISA::channel_scores;
+  t.select_scores = POP_ISA::select_scores;
 }
 
 }  // namespace pop

@@ -39,7 +39,7 @@ struct PlusEntry {  // of one layer and site
   bool only_first = false;  // counts hold position 0 alone, until a later one comes
   float tau = 0;
   uint64_t counted = 0;
-  std::vector<int32_t> list;  // [width + 1]
+  std::vector<int32_t> list;  // [width + 16]
 };
 
 struct PlusScratch {  // of one thread
@@ -54,7 +54,7 @@ class PlusState final : public PolicyState {
         entries_(static_cast<size_t>(setup.entries())),
         scratch_(static_cast<size_t>(setup.context.pool->threads())),
         top_(setup.widest()) {
-    for (size_t i = 0; i < entries_.size(); ++i) entries_[i].list.resize(setup.norms[i].size() + 1);
+    for (size_t i = 0; i < entries_.size(); ++i) entries_[i].list.resize(setup.norms[i].size() + 16);
     for (PlusScratch& s : scratch_) s.scores.resize(static_cast<size_t>(setup.widest()));
   }
 
@@ -90,9 +90,10 @@ class PlusState final : public PolicyState {
     if (!partitioned_) fail("select: expected partition() before the first decoded token");
     const size_t i = index(site, layer);
     PlusEntry& entry = entries_[i];
-    const std::span<float> scores = score(setup_->norms[i], x.data(), scratch_.front());
-    const int kept =
-        select_by_threshold(scores, entry.tau, setup_->at_least[static_cast<int>(site)], top_, entry.list.data());
+    const std::vector<float>& norms = setup_->norms[i];
+    const int width = static_cast<int>(norms.size()), least = setup_->at_least[static_cast<int>(site)];
+    int kept = setup_->context.kernels->select_scores(x.data(), norms.data(), width, entry.tau, entry.list.data());
+    if (kept < least) kept = select_best(score(norms, x.data(), scratch_.front()), least, top_, entry.list.data());
     ++selections;
     return {.kind = Selection::Kind::Columns, .list = {entry.list.data(), kept}, .zero_rest = false};
   }
