@@ -14,7 +14,7 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 
 // Packing copies what decode will stream; in place costs a little at every token. The copy pays after about so many tokens
 // (measured, docs/kernels.md): plain types lose little in place and have most to copy.
-constexpr int kPackAfterBlockTypes = 16, kPackAfterPlainTypes = 40;
+constexpr int kPackAfterBlockTypes = 24, kPackAfterPlainTypes = 40;
 
 bool packing_pays(const Model& model, int tokens) {
   return tokens > (traits(model.layers[0].gate_up.type).block_elems > 1 ? kPackAfterBlockTypes : kPackAfterPlainTypes);
