@@ -52,8 +52,9 @@ POP_INLINE void add_rows(const Part& part, VI sum, int row, int padded_rows, flo
 
 // The order in which the lines of a part are read. All groups of a part go through a tile at once, if columns are short: sums
 // then stay in registers. Long columns go in passes of a few groups over all rows: so few streams the CPU's prefetcher can
-// follow. Measured on a Sapphire Rapids server, share of the read rate from memory with all columns / 60 % of them:
-// 32 columns at once 0.50 / 0.45, in passes of 4 groups 0.88 / 0.78, neighbouring columns instead of distant 0.78 / 0.70.
+// follow. A prototype (Q4_1, 4096 x 4096 from memory, one core of an Intel server) had, as shares of the rate of 8 plain
+// streams, with all columns / 60 % of them: 32 columns at once 0.76 / 0.76 (without prefetch 0.51 / 0.48), passes of 4 groups
+// 0.88 / 0.78, of 2 groups 0.87 / 0.78, of 2 groups of neighbouring columns 0.80 / 0.76.
 template <DType T>
 struct Order {
   explicit Order(int rows) {
