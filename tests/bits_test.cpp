@@ -213,7 +213,9 @@ TEST_P(Bits, CountedBytesOfPopAreTheFormulas) {
   const double head = counted({}) - dense_bytes(layers);
   EXPECT_GT(head, 0);
   for (const double ratio : {0.2, 0.4}) {
-    const PruneOptions options{.method = "pop", .ratio = ratio};
+    PruneOptions options;
+    options.method = "pop";
+    options.ratio = ratio;
     const PartitionSizes sizes = partition_sizes(kF, ffn_sparsity(options, count_weights(layers)), 0.1);
     const double planned = planned_row_bytes(layers, sizes.retained + sizes.candidate, sizes.kept);
     EXPECT_NEAR(counted({.method = "pop", .ratio = ratio}) - head, planned, 64 * 6 * kLayers) << ratio;

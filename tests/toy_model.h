@@ -53,7 +53,9 @@ inline std::string widened(const std::string& source, DType type, int d, int f, 
     if (is("attn_k.") || is("attn_v.")) shape = {d / heads * kv_heads, d};
     if (is("ffn_gate.") || is("ffn_up.")) shape = {f, d};
     if (is("ffn_down.")) shape = {d, f};
-    std::vector<float> values(size_t(shape[0]) * size_t(shape.size() > 1 ? shape[1] : 1));
+    int64_t elements = 1;
+    for (const int64_t n : shape) elements *= n;
+    std::vector<float> values(static_cast<size_t>(elements));
     for (float& v : values) {
       random = random * 1664525u + 1013904223u;
       v = (float(random >> 8) / float(1 << 24) - 0.5f) * 0.2f;
