@@ -26,7 +26,9 @@ const std::vector<Words> kCommands = {{"demo"},
                                       {"help"},
                                       {"bench", "roof"},
                                       {"bench", "decode"},
-                                      {"bench", "prefill"}};
+                                      {"bench", "prefill"},
+                                      {"bench", "kernels"},
+                                      {"bench", "write"}};
 
 TEST(Help, OfEveryCommandHasOptionsAndTwoExamplesInEightyColumns) {
   for (Words words : kCommands) {

@@ -408,35 +408,6 @@ TEST(EvalKl, ModesAndShortTexts) {
   EXPECT_NE(too_short.err.find("at least 91 tokens"), std::string::npos) << too_short.err;
 }
 
-TEST(Bench, RowsOfDecodeAndPrefill) {
-  for (const bool decode : {true, false}) {
-    Folder folder;
-    const std::string csv = folder.path("rows.csv");
-    Words words = {"bench",    decode ? "decode" : "prefill",
-                   "-m",       kTiny,
-                   "-p",       "24",
-                   "--rounds", "1",
-                   "--ratios", "0.2,0.4",
-                   "--csv",    csv};
-    if (decode) words.insert(words.end(), {"-n", "6"});
-    const Json json = run_json(words);
-    expect_keys(json["machine"], {"cpu", "threads", "isa", "roof_gbps"});
-    expect_keys(json["machine"]["roof_gbps"], {"1", "N"});
-    ASSERT_EQ(json["rows"].size(), 5u);  // dense has no ratio
-    for (const Json& row : json["rows"])
-      expect_keys(row, {"name", "type", "n_prompt", "n_gen", "batch", "context", "method", "ratio",
-                        "prefill_tokens_per_s", "partition_s", "select_s", "pack_s", "decode_tokens_per_s",
-                        "weight_bytes_per_token", "read_gbps", "share_of_roof", "rss_bytes", "runs", "spread"});
-    EXPECT_EQ(json["rows"][0]["name"], decode ? "tg6" : "pp24");
-    EXPECT_EQ(json["rows"][1]["method"], "pop");
-    EXPECT_EQ(json["rows"][2]["ratio"], 0.4);
-    const std::string rows = read_bytes(csv);
-    EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 6);
-  }
-  const Json roof = run_json({"bench", "roof", "--bytes", "1000000"});
-  EXPECT_GT(roof["machine"]["roof_gbps"]["N"], 0.0);
-}
-
 TEST(Lists, MethodsAndInfo) {
   const Json methods = run_json({"methods"});
   std::vector<std::string> names;

@@ -9,7 +9,7 @@ namespace pop {
 Activations& Engine::Impl::scratch(int rows) {
   const int least = std::max(rows, 64);
   if (scratch_memory == nullptr || scratch_memory->max_rows() < least)
-    scratch_memory = std::make_unique<Activations>(model->spec, kernels, least, info.context, pool.threads());
+    scratch_memory = std::make_unique<Activations>(model->spec, kernels, least, info.context, pool->threads());
   return *scratch_memory;
 }
 
@@ -21,7 +21,7 @@ PolicyContext Engine::Impl::policy_context() {
           .q_dim = s.q_dim(),
           .kv_dim = s.kv_dim(),
           .kernels = &kernels,
-          .pool = &pool};
+          .pool = &*pool};
 }
 
 ReadStats Engine::Impl::read_stats(const Sequence& sequence) const {
@@ -69,6 +69,13 @@ Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 
 const ModelInfo& Engine::info() const { return impl_->info; }
+void Engine::set_threads(int threads) {
+  if (threads < 1 || threads > 1024) fail("threads: expected 1 to 1024, found {}", threads);
+  if (threads == impl_->pool->threads()) return;
+  impl_->pool.emplace(threads);
+  impl_->scratch_memory.reset();  // it has a part for each thread
+  impl_->info.threads = threads;
+}
 std::vector<int32_t> Engine::encode(std::string_view text, bool special) const {
   return impl_->text->tokenizer().encode(text, special);
 }

@@ -22,7 +22,7 @@ struct Engine::Impl {
   const KernelTable& kernels;
   std::optional<ActType> activations;
   KvType kv;
-  ThreadPool pool;
+  std::optional<ThreadPool> pool;  // always there; anew, in the same place, when the number of threads changes
   std::unique_ptr<Model> model;
   std::unique_ptr<TextModel> text;
   ModelInfo info;
@@ -31,7 +31,7 @@ struct Engine::Impl {
 
   // Scratch for passes of up to `rows` rows; grown when a larger pass comes.
   Activations& scratch(int rows);
-  RunContext run_context() { return {&kernels, &pool, activations, nullptr, {}}; }
+  RunContext run_context() { return {&kernels, &*pool, activations, nullptr, {}}; }
   PolicyContext policy_context();
   ReadStats read_stats(const Sequence& sequence) const;
 
@@ -62,14 +62,20 @@ struct Session::Impl {
   std::vector<int32_t> prefilled;  // what stands in the cache from prefills, hence may be continued
 
   void reset();
+  void release();
   GenerateResult generate(std::span<const int32_t> prompt, const GenerateOptions& options);
   std::vector<ScoreResult> score(std::span<const ScoreRequest> requests, int batch, const RunHooks& hooks);
+
+  BatchResult generate_batch(std::span<const std::vector<int32_t>> prompts, int tokens, const RunHooks& hooks);
+  bool prefill_alone(Sequence& s, std::span<const int32_t> prompt, RunContext& run, const RunHooks& hooks,
+                     const LogitsSink& sink);
 
   bool prefill_is_pruned() const { return plan.prefill == "pruned"; }
   // Rows of one sequence that may go through decode together when they are known beforehand.
   int rows_together() const { return policy->one_token_at_a_time() ? 1 : kDecodeRows; }
   static constexpr int kDecodeRows = 32;
   void begin_sequence(Sequence& s, int id, int capacity) const;
+  void plan_bytes(const PrunePlan& p);
   void end_prefill(Sequence& s, int tokens_to_come, const Observation* observation, Timing& timing);
 };
 

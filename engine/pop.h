@@ -58,6 +58,9 @@ struct PruneSettings {
 struct PrunePlanInfo {  // what the settings came to
   std::string method, ratio_of, metric, decode_metric, norm, prefill;
   double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level (pop+): share skipped on the prompt's own scores
+  // Weight bytes of a decoded token by the formulas of the methods (docs/pruning.md), head included: all weights, the
+  // method's, and the method's if its candidates cost nothing.
+  double dense_bytes = 0, planned_bytes = 0, planned_bytes_without_candidates = 0;
 };
 
 // Weights read by decode, counted from the index lists handed to the kernels, in 64-byte lines; means over decoded tokens.
@@ -115,6 +118,9 @@ struct GenerateOptions {
   bool ignore_eos = false;          // end-of-generation tokens are ordinary ones
   // Whole characters, as soon as no stop string can begin in them.
   std::function<void(std::string_view text)> on_text{};
+  // For measuring long contexts: before the first decoded token the cache is filled up to so many positions by repeating
+  // what the prompt left there. The answer then means nothing.
+  int repeat_context = 0;
   RunHooks hooks{};
 };
 
@@ -132,6 +138,19 @@ struct GenerateResult {
   Timing timing;
   ReadStats reads;
   std::string logits_hash;
+  std::vector<ProfilePart> profile;
+};
+
+struct BatchAnswer {
+  std::vector<int32_t> ids;
+  ReadStats reads;
+};
+
+// Of several prompts answered together.
+struct BatchResult {
+  std::vector<BatchAnswer> answers;
+  Timing timing;             // of all: tokens of every sequence counted
+  double forward_bytes = 0;  // weights read by a pass, mean: what several sequences want is read once; 0: not counted
   std::vector<ProfilePart> profile;
 };
 
@@ -199,6 +218,8 @@ class Engine {
   Engine(Engine&&) noexcept;
 
   const ModelInfo& info() const;
+  // Between calls: another number of worker threads, at least 1. Changes no bit of any result.
+  void set_threads(int threads);
 
   // Text. `special`: text that spells a special token becomes that token. `bos` as in the options is applied by `prompt`.
   std::vector<int32_t> encode(std::string_view text, bool special = false) const;
@@ -228,7 +249,12 @@ class Session {
   GenerateResult generate(std::span<const int32_t> prompt, const GenerateOptions& options = {});
   // Teacher-forced log-probabilities, up to `batch` requests in one forward; independent of this session's conversation.
   std::vector<ScoreResult> score(std::span<const ScoreRequest> requests, int batch = 1, const RunHooks& hooks = {});
+  // Greedy answers of exactly `tokens` tokens to several prompts, each with its own partition, one token of each per pass;
+  // independent of this session's conversation. Throws Interrupted.
+  BatchResult generate_batch(std::span<const std::vector<int32_t>> prompts, int tokens, const RunHooks& hooks = {});
   void reset();
+  // Gives the memory of the conversation back: its cache, its packed weights. The next call allocates them anew.
+  void release();
 
   struct Impl;  // defined inside the library
   explicit Session(std::unique_ptr<Impl> impl);

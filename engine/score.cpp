@@ -129,7 +129,7 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
   if (hooks.observer != nullptr) run.listener = &observation;
   ScoreRun scorer(engine, run, hooks);
   scorer.set_total(total);
-  start_watch(hooks, engine.pool, run.watch);
+  start_watch(hooks, *engine.pool, run.watch);
 
   for (size_t first = 0; first < requests.size(); first += sequences.size()) {
     const size_t count = std::min(sequences.size(), requests.size() - first);

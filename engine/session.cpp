@@ -5,6 +5,8 @@
 #include "engine/impl.h"
 #include "engine/sampler.h"
 #include "engine/stop_filter.h"
+#include "prune/byte_ideal.h"
+#include "prune/partition.h"
 
 namespace pop {
 namespace {
@@ -59,6 +61,24 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings) : engine(e),
           .ffn_sparsity = p.ffn_sparsity,
           .gamma = p.gamma,
           .level = p.level};
+  plan_bytes(p);
+}
+
+void Session::Impl::plan_bytes(const PrunePlan& p) {
+  const std::span<const LayerWeights> layers = engine.model->layers;
+  const auto head = double(engine.dense_head_bytes);
+  const double dense = pop::dense_bytes(layers);
+  double planned = dense, bare = dense;
+  if (p.level > 0) {
+    planned = bare = planned_column_bytes(layers, p.level);
+  } else if (p.ffn_sparsity > 0) {
+    const PartitionSizes sizes = partition_sizes(engine.model->spec.f, p.ffn_sparsity, p.gamma);
+    planned = planned_row_bytes(layers, sizes.retained + sizes.candidate, sizes.kept);
+    bare = planned_row_bytes(layers, sizes.kept, sizes.kept);
+  }
+  plan.dense_bytes = dense + head;
+  plan.planned_bytes = planned + head;
+  plan.planned_bytes_without_candidates = bare + head;
 }
 
 void Session::Impl::begin_sequence(Sequence& s, int id, int capacity) const {
@@ -79,7 +99,7 @@ void Session::Impl::end_prefill(Sequence& s, int tokens_to_come, const Observati
   if (observation != nullptr) observation->partitioned(s);
   if (pack && packing_pays(*engine.model, tokens_to_come)) {
     const Clock::time_point before = Clock::now();
-    pack_ffn(*engine.model, s, engine.pool);
+    pack_ffn(*engine.model, s, *engine.pool);
     timing.pack_s += since(before);
   }
   timing.partition_s += since(start);
@@ -87,6 +107,11 @@ void Session::Impl::end_prefill(Sequence& s, int tokens_to_come, const Observati
 
 void Session::Impl::reset() {
   begin_sequence(sequence, 0, engine.info.context);
+  prefilled.clear();
+}
+
+void Session::Impl::release() {
+  sequence = {};
   prefilled.clear();
 }
 
@@ -140,6 +165,8 @@ class Generation {
     if (prompt.empty()) fail("prompt: expected at least one token, found none");
     if (int(prompt.size()) > engine_.info.context)
       fail("prompt: expected at most {} tokens (--ctx), found {}", engine_.info.context, prompt.size());
+    if (options.repeat_context > engine_.info.context)
+      fail("repeat-context: expected at most {} (--ctx), found {}", engine_.info.context, options.repeat_context);
     if (options.max_tokens < 0) fail("max-tokens: expected 0 or more, found {}", options.max_tokens);
     check_ids(prompt, engine_.model->spec.vocab);
     if (options.hooks.observer != nullptr) run_.listener = &observation_;
@@ -147,7 +174,7 @@ class Generation {
   }
 
   GenerateResult run() {
-    start_watch(options_.hooks, engine_.pool, run_.watch);
+    start_watch(options_.hooks, *engine_.pool, run_.watch);
     if (!prefill())
       result_.finish_reason = "interrupted";
     else if (options_.max_tokens == 0)
@@ -205,12 +232,17 @@ class Generation {
 
   void decode() {
     Sequence& sequence = session_.sequence;
-    const int room = engine_.info.context - int(prompt_.size());
+    const int room = engine_.info.context - std::max(int(prompt_.size()), options_.repeat_context);
     run_.watch.mark(Part::Other);
     session_.end_prefill(sequence, std::min(options_.max_tokens, room),
                          run_.listener != nullptr ? &observation_ : nullptr, result_.timing);
     run_.watch.mark(Part::Partition);
     run_.watch.enter(Phase::Decode);
+    if (options_.repeat_context > sequence.length) {
+      sequence.kv.repeat(engine_.model->spec.layers, sequence.length, options_.repeat_context);
+      sequence.length = options_.repeat_context;
+      session_.prefilled.clear();
+    }
     const Clock::time_point start = Clock::now();
     std::vector<int32_t> seen(prompt_.begin(), prompt_.end());
     while (result_.finish_reason.empty()) {
@@ -264,6 +296,7 @@ Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
 const PrunePlanInfo& Session::plan() const { return impl_->plan; }
 void Session::reset() { impl_->reset(); }
+void Session::release() { impl_->release(); }
 GenerateResult Session::generate(std::span<const int32_t> prompt, const GenerateOptions& options) {
   return impl_->generate(prompt, options);
 }

@@ -125,13 +125,13 @@ Engine::Impl::Impl(const EngineOptions& o)
       kernels(select_kernels(o.isa)),
       activations(activations_of(o.activations)),
       kv(kv_of(o.kv)),
-      pool(threads_of(o.threads)) {
+      pool(std::in_place, threads_of(o.threads)) {
   if (o.prefill_chunk < 1 || o.prefill_chunk > 65536)
     fail("prefill-chunk: expected 1 to 65536 tokens, found {}", o.prefill_chunk);
   if (o.context < 0 || o.context > (1 << 24))
     fail("ctx: expected 1 to {} tokens (0: the model's, at most 8192), found {}", 1 << 24, o.context);
   const auto start = std::chrono::steady_clock::now();
-  model = Model::load(o.model, layout_of(o), pool);
+  model = Model::load(o.model, layout_of(o), *pool);
   text = std::make_unique<TextModel>(model->file, o.bos, model->spec.vocab);
   fill_info();
   info.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -187,7 +187,7 @@ void Engine::Impl::fill_info() {
   const RunContext run = run_context();
   info.activations_decode = act_name(run.act_type(model->layers[0].gate_up, Phase::Decode));
   info.activations_prefill = act_name(run.act_type(model->layers[0].gate_up, Phase::Prefill));
-  info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool.threads();
+  info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool->threads();
   info.layout = layout_name(layout_of(options), *model);
   for (const GgufKey& key : file.keys()) info.metadata.emplace_back(printable(key.name), key.value.text());
 }

@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 65535;
 constexpr uint32_t kDefaultAlignment = 32;
+constexpr uint64_t kFillBytes = 4 << 20;  // of a filled tensor at a time: written from cache, few calls
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
 template <class T>
@@ -111,7 +112,8 @@ void GgufWriter::add(Tensor t) {
     const size_t factor = i + 1 < t.shape.size() ? static_cast<size_t>(t.shape[i]) : row_bytes(t.type, t.shape[i]);
     if (__builtin_mul_overflow(bytes, factor, &bytes)) fail("GGUF tensor '{}': too large", printable(t.name));
   }
-  if (t.data().size() != bytes) {
+  t.bytes = bytes;
+  if (!t.fill && t.data().size() != bytes) {
     fail("GGUF tensor '{}': expected {} bytes of data, found {}", printable(t.name), bytes, t.data().size());
   }
   tensors_.push_back(std::move(t));
@@ -119,12 +121,16 @@ void GgufWriter::add(Tensor t) {
 
 void GgufWriter::add_tensor(std::string_view name, DType type, const std::vector<int64_t>& shape,
                             std::vector<uint8_t> data) {
-  add({std::string(name), type, shape, std::move(data), {}});
+  add({std::string(name), type, shape, std::move(data), {}, {}});
 }
 
 void GgufWriter::add_tensor_view(std::string_view name, DType type, const std::vector<int64_t>& shape,
                                  std::span<const uint8_t> data) {
-  add({std::string(name), type, shape, {}, data});
+  add({std::string(name), type, shape, {}, data, {}});
+}
+
+void GgufWriter::add_tensor_filled(std::string_view name, DType type, const std::vector<int64_t>& shape, Fill fill) {
+  add({std::string(name), type, shape, {}, {}, std::move(fill)});
 }
 
 void GgufWriter::add_tensor_f32(std::string_view name, DType type, const std::vector<int64_t>& shape,
@@ -153,10 +159,27 @@ std::string GgufWriter::header() const {
     for (size_t i = t.shape.size(); i-- > 0;) append<int64_t>(out, t.shape[i]);
     append(out, traits(t.type).ggml_type);
     append<uint64_t>(out, offset);
-    offset = round_up(offset + t.data().size(), alignment_);
+    offset = round_up(offset + t.bytes, alignment_);
   }
   out.resize(round_up(out.size(), alignment_), '\0');
   return out;
+}
+
+template <class Write>
+void GgufWriter::each_part(const Tensor& t, Write write) const {
+  if (t.fill) {
+    const uint64_t row = row_bytes(t.type, t.shape.back());
+    std::vector<uint8_t> part(std::min(t.bytes, std::max<uint64_t>(1, kFillBytes / row) * row));
+    for (uint64_t at = 0; at < t.bytes; at += part.size()) {
+      const std::span<uint8_t> now(part.data(), std::min<uint64_t>(part.size(), t.bytes - at));
+      t.fill(at, now);
+      write(std::span<const uint8_t>(now));
+    }
+  } else {
+    write(t.data());
+  }
+  const std::vector<uint8_t> padding(round_up(t.bytes, alignment_) - t.bytes);
+  write(std::span<const uint8_t>(padding));
 }
 
 void GgufWriter::write(const std::string& path) const {
@@ -165,10 +188,10 @@ void GgufWriter::write(const std::string& path) const {
   const std::string head = header();
   file.write(head.data(), static_cast<std::streamsize>(head.size()));
   for (const Tensor& t : tensors_) {
-    const std::span<const uint8_t> data = t.data();
-    file.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(data.size()));
-    const std::string padding(round_up(data.size(), alignment_) - data.size(), '\0');
-    file.write(padding.data(), static_cast<std::streamsize>(padding.size()));
+    each_part(t, [&](std::span<const uint8_t> part) {
+      file.write(reinterpret_cast<const char*>(part.data()), static_cast<std::streamsize>(part.size()));
+    });
+    if (!file) break;
   }
   file.close();
   if (!file) {
@@ -180,11 +203,8 @@ void GgufWriter::write(const std::string& path) const {
 std::vector<uint8_t> GgufWriter::to_bytes() const {
   const std::string head = header();
   std::vector<uint8_t> out(head.begin(), head.end());
-  for (const Tensor& t : tensors_) {
-    const std::span<const uint8_t> data = t.data();
-    out.insert(out.end(), data.begin(), data.end());
-    out.resize(round_up(out.size(), alignment_));
-  }
+  for (const Tensor& t : tensors_)
+    each_part(t, [&](std::span<const uint8_t> part) { out.insert(out.end(), part.begin(), part.end()); });
   return out;
 }
 

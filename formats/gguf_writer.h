@@ -1,6 +1,7 @@
 // Writes GGUF version 3 files: toy models of tests, bench shapes, conversion.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,10 @@ class GgufWriter {
   // The same without a copy: the caller keeps `data` alive until the last write.
   void add_tensor_view(std::string_view name, DType type, const std::vector<int64_t>& shape,
                        std::span<const uint8_t> data);
+  // The same made while the file is written, so that a file may be larger than the memory: fill(offset, bytes) is asked for
+  // the tensor's data from `offset` on, in ascending order, whole rows at a time (a row: the last dimension).
+  using Fill = std::function<void(uint64_t offset, std::span<uint8_t> bytes)>;
+  void add_tensor_filled(std::string_view name, DType type, const std::vector<int64_t>& shape, Fill fill);
   // values: [product of shape], stored as `type` by quantize_reference (F32, F16, BF16, Q8_0, Q4_0, Q4_1).
   void add_tensor_f32(std::string_view name, DType type, const std::vector<int64_t>& shape,
                       std::span<const float> values);
@@ -53,9 +58,13 @@ class GgufWriter {
     std::vector<int64_t> shape;
     std::vector<uint8_t> owned;  // empty for a view
     std::span<const uint8_t> view;
+    Fill fill;  // set: there is no data() yet
+    uint64_t bytes = 0;
     std::span<const uint8_t> data() const { return owned.empty() ? view : std::span<const uint8_t>(owned); }
   };
   void add(Tensor tensor);
+  template <class Write>
+  void each_part(const Tensor& tensor, Write write) const;  // write(span): the data, then its padding
   std::string header() const;
 
   uint32_t alignment_;

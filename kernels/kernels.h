@@ -98,6 +98,13 @@ struct KernelTable {
   // The i in [0, n), ascending, whose score |x[i]| * norm[i] is not below tau (so a NaN is listed); returns how many. out has
   // room for n + 16; what stands past the count is undefined.
   int (*select_scores)(const float* x, const float* norm, int n, float tau, int32_t* out);
+
+  // --- measuring: the sum, modulo 2^64, of the 64-bit words of `lines` 64-byte lines at `data` (aligned to them), read as
+  // `streams` sequences side by side, each prefetched `ahead` bytes before use (0: not). What a decode could reach at most.
+  uint64_t (*read_lines)(const uint8_t* data, size_t lines, int streams, int ahead);
+  // The arithmetic of products with `type` (BF16: as F32) in independent chains, `rounds` steps of each, nothing loaded;
+  // returns the multiplications done.
+  double (*multiply_adds)(ActType type, int rounds);
 };
 
 }  // namespace pop

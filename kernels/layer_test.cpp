@@ -27,6 +27,24 @@ TEST_P(Layer, RmsNorm) {
   }
 }
 
+TEST_P(Layer, ReadLinesReadsEveryLineOnce) {
+  constexpr size_t kLines = 203;
+  alignas(64) uint64_t words[kLines * 8];
+  uint64_t want = 0;
+  for (size_t i = 0; i < std::size(words); ++i) want += words[i] = (i + 1) * 0x9e3779b97f4a7c15ull;
+  for (const int streams : {1, 2, 4, 8})
+    for (const int ahead : {0, 4096})
+      EXPECT_EQ(table().read_lines(reinterpret_cast<const uint8_t*>(words), kLines, streams, ahead), want) << streams;
+}
+
+TEST_P(Layer, MultiplyAddsCountsItsWork) {
+  for (const ActType type : {ActType::F32, ActType::BF16, ActType::I16, ActType::I8}) {
+    const double one = table().multiply_adds(type, 10);
+    EXPECT_GE(one, 80);
+    EXPECT_EQ(table().multiply_adds(type, 30), 3 * one);
+  }
+}
+
 TEST_P(Layer, Add) {
   for (const int n : {1, 15, 16, 577}) {
     const std::vector<float> x = random_vector(n, 1);

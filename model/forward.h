@@ -35,6 +35,8 @@ struct RunContext {
   std::optional<ActType> activations;  // empty: the committed default per weight type and phase
   SelectionListener* listener = nullptr;
   Stopwatch watch{};
+  // Weights read by passes of decode, of what several rows want once; counted in so many of the passes.
+  uint64_t forward_bytes = 0, counted_passes = 0;
 
   ActType act_type(const Matrix& w, Phase phase) const;
 };

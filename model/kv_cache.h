@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/aligned_buffer.h"
 #include "kernels/kernels.h"
@@ -33,6 +34,15 @@ class KvCache {
   }
   uint8_t* value(int layer, int head, int position) const {
     return value_head(layer, head) + size_t(position) * row_bytes_;
+  }
+  // Fills positions [length, target) of every head by repeating the first `length`: a long context for benchmarks.
+  void repeat(int layers, int length, int target) {
+    for (int head = 0; head < layers * kv_heads_; ++head)
+      for (int at = length; at < target; ++at) {
+        const size_t to = size_t(at) * row_bytes_, from = size_t((at - length) % length) * row_bytes_;
+        std::memcpy(key_head(0, head) + to, key_head(0, head) + from, row_bytes_);
+        std::memcpy(value_head(0, head) + to, value_head(0, head) + from, row_bytes_);
+      }
   }
 
  private:

@@ -1,19 +1,19 @@
 // pop bench: tokens per second and bytes read, beside what the memory can do.
 #include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
-
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
+#include <charconv>
 
-#include "apps/bench/roof.h"
-#include "apps/pop/args.h"
-#include "apps/pop/command.h"
+#include "apps/bench/commands.h"
+#include "apps/bench/report.h"
+#include "apps/bench/rows.h"
 #include "apps/pop/results.h"
 #include "apps/pop/terminal.h"
 #include "apps/pop/validators.h"
 #include "base/cpu.h"
 #include "base/error.h"
+#include "kernels/select.h"
 #include "prune/registry.h"
 
 namespace pop::app {
@@ -34,21 +34,16 @@ constexpr const char* kText =
 struct BenchArgs {
   EngineOptions engine;
   PruneArgs prune;
+  ShapeArgs shape;
   OutputArgs output;
   std::vector<std::string> methods = {"dense", "pop", "pop+"};
   std::vector<double> ratios = {0.2};
   std::optional<uint64_t> seed;
-  std::optional<int> prompt, gen;
+  std::vector<int> threads, prompts, contexts, batches = {1};
+  std::optional<int> gen;
   int rounds = 3;
   std::string csv;
   bool decode = true;
-};
-
-struct Row {
-  PruneSettings settings;
-  std::unique_ptr<Session> session;
-  std::vector<double> prefill, decode;  // tokens per second, one per round
-  GenerateResult last;
 };
 
 // Of the options given, those the method takes: one command line serves rows of different methods.
@@ -75,24 +70,90 @@ PruneSettings settings_for(const BenchArgs& args, const std::string& method, dou
   return out;
 }
 
-std::vector<Row> make_rows(const BenchArgs& args, Engine& engine) {
+// "pop" at each of --ratios, "pop:0.4" at that one. Throws UsageError.
+std::vector<PruneSettings> methods_asked(const BenchArgs& args) {
+  const auto names = method_names();
+  std::vector<PruneSettings> out;
+  for (const std::string& word : args.methods) {
+    const size_t colon = word.find(':');
+    const std::string method = word.substr(0, colon);
+    if (std::find(names.begin(), names.end(), method) == names.end()) {
+      const std::string near = nearest(method, names);
+      throw UsageError(fmt::format("--methods: '{}' is not a method{}; see pop methods", printable(method),
+                                   near.empty() ? "" : fmt::format(", the nearest is {}", near)));
+    }
+    std::vector<double> ratios = args.ratios;
+    if (colon != std::string::npos) {
+      double ratio = -1;
+      const char *begin = word.data() + colon + 1, *end = word.data() + word.size();
+      const auto [rest, error] = std::from_chars(begin, end, ratio);
+      if (error != std::errc() || rest != end || !(ratio >= 0 && ratio <= 1))
+        throw UsageError(
+            fmt::format("--methods: expected METHOD:RATIO with a ratio of 0 to 1, found '{}'", printable(word)));
+      ratios = {ratio};
+    }
+    for (const double ratio : ratios) {
+      out.push_back(settings_for(args, method, ratio));
+      if (!out.back().ratio) break;  // dense has no ratio: one row
+    }
+  }
+  return out;
+}
+
+// "pop:0.4" without its ratio: what the weights are laid out for.
+std::vector<std::string> names_of(std::vector<std::string> methods) {
+  for (std::string& method : methods) method.resize(std::min(method.size(), method.find(':')));
+  return methods;
+}
+
+constexpr int kMostPrefilled = 512;  // of a long context that much is prefilled, the rest repeats it
+
+std::vector<Row> make_rows(const BenchArgs& args, const std::vector<int>& threads) {
   std::vector<Row> rows;
-  for (const std::string& method : args.methods) {
-    for (const double ratio : args.ratios) {
-      Row row;
-      row.settings = settings_for(args, method, ratio);
-      row.session = engine.session(row.settings);
-      rows.push_back(std::move(row));
-      if (!rows.back().settings.ratio) break;  // dense has no ratio: one row
+  const auto methods = methods_asked(args);
+  const auto add = [&](RowSpec spec) {
+    for (const int n : threads)
+      for (const PruneSettings& method : methods) {
+        spec.prune = method;
+        spec.threads = n;
+        rows.emplace_back().spec = spec;
+      }
+  };
+  RowSpec spec;
+  if (!args.decode) {
+    for (const int n : args.prompts.empty() ? std::vector<int>{512} : args.prompts) {
+      spec.n_prompt = n;
+      add(spec);
+    }
+    return rows;
+  }
+  spec.n_gen = args.gen.value_or(128);
+  for (const int batch : args.batches) {
+    spec.batch = batch;
+    for (const int n : args.prompts.empty() && args.contexts.empty() ? std::vector<int>{128} : args.prompts) {
+      spec.n_prompt = spec.context = n;
+      add(spec);
+    }
+    if (batch > 1 && !args.contexts.empty()) throw UsageError("--context and --batch above 1 exclude each other");
+    for (const int n : args.contexts) {
+      spec.context = n;
+      spec.n_prompt = std::min(n, kMostPrefilled);
+      add(spec);
     }
   }
   return rows;
 }
 
-std::vector<int32_t> prompt_of(const Engine& engine, int tokens) {
+std::vector<int32_t> prompt_of(const Engine& engine, int tokens, bool random) {
   std::string text;
   std::vector<int32_t> ids;
-  if (engine.info().tokenizer_model.empty()) ids.assign(tokens, 0);
+  if (random || engine.info().tokenizer_model.empty()) {
+    uint64_t state = 1;  // ids anywhere in the vocabulary: of random weights every token means as much
+    for (int i = 0; i < tokens; ++i) {
+      state = state * 6364136223846793005ull + 1442695040888963407ull;
+      ids.push_back(int32_t((state >> 33) % uint64_t(engine.info().vocab)));
+    }
+  }
   while (static_cast<int>(ids.size()) < tokens) {
     text += kText;
     ids = engine.prompt(text);
@@ -103,164 +164,59 @@ std::vector<int32_t> prompt_of(const Engine& engine, int tokens) {
   return ids;
 }
 
-// Rounds are interleaved, so that a slow minute of the machine hits every row alike. False if interrupted.
-bool measure(const BenchArgs& args, Engine& engine, std::vector<Row>& rows, int n_prompt, int n_gen) {
-  const auto prompt = prompt_of(engine, n_prompt);
-  Progress progress("bench", args.output);
-  GenerateOptions options;
-  options.ignore_eos = true;
-  options.max_tokens = n_gen;
-  options.hooks.interrupted = InterruptScope::raised;
-  int64_t done = 0;
-  const auto total = static_cast<int64_t>(rows.size()) * (args.rounds + 1);
-  for (int round = -1; round < args.rounds; ++round) {  // round -1 warms up and is not counted
-    for (Row& row : rows) {
-      row.session->reset();
-      row.last = row.session->generate(prompt, options);
-      if (row.last.finish_reason == "interrupted" || InterruptScope::raised()) return false;
-      progress.update(++done, total);
-      if (round < 0) continue;
-      const Timing& t = row.last.timing;
-      row.prefill.push_back(rate(t.prefill_tokens, t.prefill_s));
-      row.decode.push_back(rate(t.decode_tokens, t.decode_s));
-    }
-  }
-  return true;
-}
-
-uint64_t resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
-  return 0;
-}
-
-Json machine_json(int threads, const std::string& isa, const RoofPoint& one, const RoofPoint& all) {
-  return {{"cpu", cpu_model_name()},
-          {"threads", threads},
-          {"isa", isa},
-          {"roof_gbps", {{"1", one.bytes_per_s / 1e9}, {"N", all.bytes_per_s / 1e9}}}};
-}
-
-Json row_json(const BenchArgs& args, const ModelInfo& info, const Row& row, int n_prompt, int n_gen, double roof) {
-  const PrunePlanInfo& plan = row.session->plan();
-  const Timing& t = row.last.timing;
-  const bool decode = args.decode;
-  const double tokens_per_s = decode ? median(row.decode) : 0;
-  const double read = row.last.reads.weight_bytes_per_token * tokens_per_s;
-  const auto only = [](bool applies, double value) { return applies ? Json(value) : Json(nullptr); };
-  Json json;
-  json["name"] = decode ? fmt::format("tg{}", n_gen) : fmt::format("pp{}", n_prompt);
-  json["type"] = info.file_type;
-  json["n_prompt"] = n_prompt;
-  json["n_gen"] = decode ? n_gen : 0;
-  json["batch"] = 1;
-  json["context"] = info.context;
-  json["method"] = plan.method;
-  json["ratio"] = plan.ratio;
-  json["gamma"] = plan.gamma;
-  json["level"] = plan.level;
-  json["prefill_tokens_per_s"] = median(row.prefill);
-  json["partition_s"] = t.partition_s;
-  json["select_s"] = only(decode, t.select_s);
-  json["pack_s"] = t.pack_s;
-  json["decode_tokens_per_s"] = only(decode, tokens_per_s);
-  json["weight_bytes_per_token"] = only(decode, row.last.reads.weight_bytes_per_token);
-  json["weights_read_share"] = only(decode, row.last.reads.weights_read_share);
-  json["selected_share"] = only(decode, row.last.reads.selected_share);
-  json["read_gbps"] = only(decode, read / 1e9);
-  json["share_of_roof"] = only(decode, roof > 0 ? read / roof : 0);
-  json["rss_bytes"] = resident_bytes();
-  json["runs"] = args.rounds;
-  json["spread"] = spread(decode ? row.decode : row.prefill);
-  return json;
-}
-
-void print_table(const BenchArgs& args, const Json& json) {
-  std::vector<std::vector<std::string>> rows;
-  if (args.decode)
-    rows.push_back({"", "method", "ratio", "tokens/s", "spread", "vs first", "MB/token", "GB/s", "of roof"});
-  else
-    rows.push_back({"", "method", "ratio", "tokens/s", "spread", "vs first", "partition ms"});
-  const char* speed = args.decode ? "decode_tokens_per_s" : "prefill_tokens_per_s";
-  const double first = json["rows"][0][speed].get<double>();
-  for (const Json& row : json["rows"]) {
-    const auto number = [&](const char* key) { return row[key].get<double>(); };
-    std::vector<std::string> cells = {row["name"].get<std::string>(),
-                                      row["method"].get<std::string>(),
-                                      row["method"] == "dense" ? "-" : fmt::format("{:.3g}", number("ratio")),
-                                      fmt::format("{:.1f}", number(speed)),
-                                      fmt::format("{:.0f}%", 100 * number("spread")),
-                                      fmt::format("{:.2f}x", first > 0 ? number(speed) / first : 0)};
-    if (args.decode)
-      for (auto& cell :
-           {fmt::format("{:.1f}", number("weight_bytes_per_token") / 1e6), fmt::format("{:.1f}", number("read_gbps")),
-            fmt::format("{:.0f}%", 100 * number("share_of_roof"))})
-        cells.push_back(cell);
-    else
-      cells.push_back(fmt::format("{:.2f}", 1e3 * number("partition_s")));
-    rows.push_back(std::move(cells));
-  }
-  const Json& machine = json["machine"];
-  fmt::print("{}, {} threads, {}; roof {:.1f} GB/s ({:.1f} with 1 thread)\n{}", machine["cpu"].get<std::string>(),
-             machine["threads"].get<int>(), machine["isa"].get<std::string>(), machine["roof_gbps"]["N"].get<double>(),
-             machine["roof_gbps"]["1"].get<double>(), table(rows));
-}
-
-void write_rows(const std::string& path, const Json& json) {
-  std::vector<std::vector<std::string>> rows(1);
-  for (const auto& [key, value] : json["rows"][0].items()) rows[0].push_back(key);
-  for (const Json& row : json["rows"]) {
-    std::vector<std::string> cells;
-    for (const auto& [key, value] : row.items())
-      cells.push_back(value.is_string() ? value.get<std::string>() : value.is_null() ? "" : to_text(value));
-    rows.push_back(std::move(cells));
-  }
-  write_csv(path, rows);
-}
-
-void check(const BenchArgs& args) {
-  const auto names = method_names();
-  for (const auto& method : args.methods)
-    if (std::find(names.begin(), names.end(), method) == names.end()) {
-      const std::string near = nearest(method, names);
-      throw UsageError(fmt::format("--methods: '{}' is not a method{}; see pop methods", printable(method),
-                                   near.empty() ? "" : fmt::format(", the nearest is {}", near)));
-    }
+std::vector<int> threads_asked(std::vector<int> threads) {
+  if (threads.empty()) threads = {usable_cpus()};
+  std::sort(threads.begin(), threads.end());
+  threads.erase(std::unique(threads.begin(), threads.end()), threads.end());
+  return threads;
 }
 
 int bench(const BenchArgs& args) {
-  check(args);
   InterruptScope interrupts;
-  Engine engine = make_engine(args.engine, args.methods);
+  const std::vector<int> threads = threads_asked(args.threads);
+  std::vector<Row> rows = make_rows(args, threads);
+  int longest = 0, n_prompt = 0;
+  for (const Row& row : rows) {
+    longest = std::max(longest, std::max(row.spec.context, row.spec.n_prompt) + std::max(1, row.spec.n_gen));
+    n_prompt =
+        std::max(n_prompt, row.spec.n_prompt + (row.spec.batch - 1) * 17);  // rows.cpp shifts each sequence by 17
+  }
+  EngineOptions options = args.engine;
+  options.threads = threads.back();
+  if (options.context == 0) options.context = std::max(longest, 512);
+  if (longest > options.context)
+    throw UsageError(fmt::format("a prompt and new tokens of {} together exceed the context of {} (--ctx)", longest,
+                                 options.context));
+  std::optional<TemporaryModel> temporary;
+  if (args.shape.given()) {
+    if (!options.model.empty()) throw UsageError("--model and --shape exclude each other");
+    options.model = temporary.emplace(args.shape).path();
+  }
+  Engine engine = make_engine(options, names_of(args.methods));
   const ModelInfo& info = engine.info();
-  const int n_prompt = args.prompt.value_or(args.decode ? 128 : 512);
-  const int n_gen = args.decode ? args.gen.value_or(128) : 1;
-  if (n_prompt + n_gen > info.context)
-    throw UsageError(fmt::format("a prompt of {} and {} new tokens exceed the context of {} (--ctx)", n_prompt, n_gen,
-                                 info.context));
-  auto rows = make_rows(args, engine);
   uint64_t token_bytes = 0;
   for (const ByteShare& part : info.bytes_per_token) token_bytes += part.bytes;
-  RoofPoint one, all;
-  const auto measure_roof = [&] {
-    const Roof roof(std::max<uint64_t>(token_bytes, 1 << 20));
-    const RoofPoint a = roof.measure(1), b = info.threads > 1 ? roof.measure(info.threads) : a;
-    if (a.bytes_per_s > one.bytes_per_s) one = a;
-    if (b.bytes_per_s > all.bytes_per_s) all = b;
-  };
-  measure_roof();
-  if (!measure(args, engine, rows, n_prompt, n_gen)) return kInterrupted;
-  measure_roof();  // again: of two readings on a shared machine the higher is nearer the truth
-  Json json;
-  json["machine"] = machine_json(info.threads, info.isa, one, all);
-  json["rows"] = Json::array();
-  for (const Row& row : rows) json["rows"].push_back(row_json(args, info, row, n_prompt, n_gen, all.bytes_per_s));
-  if (!args.csv.empty()) write_rows(args.csv, json);
+  Roof roof(token_bytes, select_kernels(info.isa));
+  std::vector<RoofPoint> roofs;
+  for (const int n : threads) roofs.push_back(roof.measure(n));
+  const auto prompt = prompt_of(engine, n_prompt, args.shape.given());
+  {
+    Progress progress("bench", args.output);
+    if (!measure_rows(engine, rows, args.rounds, roof, prompt,
+                      [&](int64_t done, int64_t total) { progress.update(done, total); }))
+      return kInterrupted;
+  }
+  std::string weights;
+  if (args.shape.given())
+    weights = args.shape.description() + (args.shape.selection == "clustered"
+                                              ? ": random weights, important channels in runs of 64"
+                                              : ": random weights, so pruning chooses at random");
+  const Json json = report_json({info, rows, roofs, weights});
+  if (!args.csv.empty()) write_rows_csv(args.csv, json);
   if (args.output.json)
     print_json(json);
   else
-    print_table(args, json);
+    fmt::print("{}", report_table(json));
   return kDone;
 }
 
@@ -273,14 +229,15 @@ struct RoofArgs {
 int bench_roof(const RoofArgs& args) {
   constexpr int64_t kTokenBytes = 97'000'000;  // of the default model, near enough
   const int threads = args.engine.threads > 0 ? args.engine.threads : usable_cpus();
-  const Roof roof(args.bytes.value_or(kTokenBytes));
+  const KernelTable& kernels = select_kernels(args.engine.isa.empty() ? "auto" : args.engine.isa);
+  Roof roof(size_t(args.bytes.value_or(kTokenBytes)), kernels);
+  std::vector<RoofPoint> points = {roof.measure(1, 0.1)};
+  if (threads > 1) points.push_back(roof.measure(threads, 0.1));
   Json json;
-  std::vector<RoofPoint> points = {roof.measure(1, 0.4)};
-  if (threads > 1) points.push_back(roof.measure(threads, 0.4));
-  const auto isas = available_isa_names();
-  json["machine"] = machine_json(threads, isas.empty() ? "" : isas.back(), points.front(), points.back());
+  json["machine"] = machine_json(kernels.name, points);
   json["bytes"] = roof.bytes();
   json["streams"] = {{"1", points.front().streams}, {"N", points.back().streams}};
+  json["ahead"] = {{"1", points.front().ahead}, {"N", points.back().ahead}};
   json["rows"] = Json::array();
   if (args.output.json) {
     print_json(json);
@@ -288,10 +245,40 @@ int bench_roof(const RoofArgs& args) {
   }
   fmt::print("{}: reading {:.1f} MB again and again\n", cpu_model_name(), double(roof.bytes()) / 1e6);
   for (const RoofPoint& point : points)
-    fmt::print("  {:>2} thread{} {:6.1f} GB/s  ({} streams per thread, spread {:.0f}%)\n", point.threads,
-               point.threads == 1 ? ", " : "s,", point.bytes_per_s / 1e9, point.streams, 100 * point.spread);
+    fmt::print("  {:>2} thread{} {:6.1f} GB/s  ({} streams per thread, prefetched {} bytes ahead, spread {:.0f}%)\n",
+               point.threads, point.threads == 1 ? ", " : "s,", point.bytes_per_s / 1e9, point.streams, point.ahead,
+               100 * point.spread);
   fmt::print("A token cannot be faster than its weight bytes over this rate. --bytes sets another size.\n");
   return kDone;
+}
+
+void add_lists(CLI::App& app, BenchArgs& args) {
+  app.add_option("--methods", args.methods,
+                 "Names from `pop methods`, separated by commas; METHOD:RATIO for a ratio of its own [dense,pop,pop+]")
+      ->option_text("LIST")
+      ->delimiter(',');
+  app.add_option("--ratios", args.ratios, "Ratios of the methods that prune, separated by commas [0.2]")
+      ->option_text("LIST")
+      ->delimiter(',')
+      ->check(real_in(0, 1));
+  app.add_option("-p,--n-prompt", args.prompts,
+                 args.decode ? "Prompt tokens before the answer, one number or several [128]"
+                             : "Prompt tokens, one number or several [512]")
+      ->option_text("LIST")
+      ->delimiter(',')
+      ->check(whole_in(1, 1 << 24));
+  if (args.decode) {
+    app.add_option("-n,--n-gen", args.gen, "Tokens to write [128]")->option_text("N")->check(whole_in(2, 1 << 24));
+    app.add_option("--batch", args.batches, "Sequences decoded together, one number or several [1]")
+        ->option_text("LIST")
+        ->delimiter(',')
+        ->check(whole_in(1, 1024));
+    app.add_option("--context", args.contexts,
+                   "Positions in the cache before the answer, one number or several; from 512 on filled by repeating")
+        ->option_text("LIST")
+        ->delimiter(',')
+        ->check(whole_in(1, 1 << 24));
+  }
 }
 
 void add_measurement(CLI::App& root, Commands& commands, bool decode) {
@@ -301,22 +288,11 @@ void add_measurement(CLI::App& root, Commands& commands, bool decode) {
   CLI::App* app = root.add_subcommand(name);
   app->description(
       decode
-          ? "Speed of writing (tg128). Method by method, in interleaved rounds; medians, beside the memory's own speed "
-            "measured before and after."
-          : "Speed of reading a prompt (pp512). Method by method, in interleaved rounds; medians.");
-  app->add_option("--methods", args->methods, "Names from `pop methods`, separated by commas [dense,pop,pop+]")
-      ->option_text("LIST")
-      ->delimiter(',');
-  app->add_option("--ratios", args->ratios, "Ratios of the methods that prune, separated by commas [0.2]")
-      ->option_text("LIST")
-      ->delimiter(',')
-      ->check(real_in(0, 1));
-  app->add_option("-p,--n-prompt", args->prompt,
-                  decode ? "Prompt tokens before the answer [128]" : "Prompt tokens [512]")
-      ->option_text("N")
-      ->check(whole_in(1, 1 << 24));
-  if (decode)
-    app->add_option("-n,--n-gen", args->gen, "Tokens to write [128]")->option_text("N")->check(whole_in(2, 1 << 24));
+          ? "Speed of writing (tg128). Row by row, in interleaved rounds; medians, each beside the memory's own speed "
+            "just before and after. A round in which that moved by more than 10% is repeated, at most 3 times, then "
+            "kept and marked; so is a row faster than the memory."
+          : "Speed of reading a prompt (pp512). Row by row, in interleaved rounds; medians.");
+  add_lists(*app, *args);
   app->add_option("--rounds", args->rounds, "Rounds counted, after one to warm up [3]")
       ->option_text("N")
       ->check(whole_in(1, 1000));
@@ -325,12 +301,21 @@ void add_measurement(CLI::App& root, Commands& commands, bool decode) {
   for (const char* taken : {"--prune", "--ratio", "--ffn-sparsity"}) app->remove_option(app->get_option(taken));
   add_seed_option(*app, args->seed);
   add_model_options(*app, args->engine);
+  app->remove_option(app->get_option("--threads"));
+  app->add_option("-t,--threads", args->threads,
+                  "Worker threads, one number or several [the CPUs this process may use]")
+      ->option_text("LIST")
+      ->delimiter(',')
+      ->check(whole_in(1, 1024))
+      ->group("Model");
+  add_shape_options(*app, args->shape);
   add_output_options(*app, args->output);
   app->footer(
       fmt::format("A pruning option applies to the methods that take it.\n\n"
                   "Examples:\n"
                   "  pop bench {0}\n"
-                  "  pop bench {0} --methods dense,pop,pop+ --ratios 0.2,0.4 --json\n",
+                  "  pop bench {0} --methods dense,pop:0.2,pop:0.4,pop+:0.2 --threads 1,2 --json\n"
+                  "  pop bench {0} --shape llama-2-7b --type q4_0 --layers 4\n",
                   name));
   commands.push_back({app, [args] { return bench(*args); }});
 }
@@ -367,8 +352,11 @@ void add_bench(CLI::App& root, Commands& commands) {
   add_measurement(*app, commands, true);
   add_measurement(*app, commands, false);
   add_roof(*app, commands);
+  add_bench_kernels(*app, commands);
+  add_bench_write(*app, commands);
   commands.push_back({app, []() -> int {
-                        throw UsageError("bench: expected a command: decode, prefill or roof; see pop bench --help");
+                        throw UsageError(
+                            "bench: expected a command: decode, prefill, kernels, roof or write; see pop bench --help");
                       }});
 }
 

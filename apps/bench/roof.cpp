@@ -4,61 +4,65 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <span>
-
-#include "base/thread_pool.h"
 
 namespace pop::app {
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+constexpr size_t kLine = 64;
+constexpr int kPieces = 8;  // per thread: whoever is free takes the next, as in a decode
 
-// Reads `streams` equal parts of the words side by side, a cache line of each in turn; the sum keeps the reads alive.
-uint64_t read_streams(std::span<const uint64_t> words, int streams) {
-  constexpr size_t kLine = 8;
-  const size_t part = words.size() / size_t(streams) / kLine * kLine;
-  uint64_t sums[kLine] = {};
-  for (size_t at = 0; at + kLine <= part; at += kLine)
-    for (int s = 0; s < streams; ++s) {
-      const uint64_t* line = words.data() + size_t(s) * part + at;
-      for (size_t k = 0; k < kLine; ++k) sums[k] += line[k];
-    }
-  uint64_t sum = 0;
-  for (const uint64_t s : sums) sum += s;
-  return sum;
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
-Roof::Roof(size_t bytes) : buffer_(bytes) {
-  buffer_.touch();
+Roof::Roof(size_t bytes, const KernelTable& kernels)
+    : buffer_(std::clamp<size_t>(bytes, size_t{1} << 16, kMostBytes)), kernels_(kernels) {
   // Pages that were never written may all be one page of zeros, which would sit in the cache.
   const auto words = buffer_.as<uint64_t>();
   for (size_t i = 0; i < words.size(); ++i) words[i] = i * 0x9e3779b97f4a7c15ull;
 }
 
-RoofPoint Roof::measure(int threads, double seconds) const {
-  ThreadPool pool(threads);
-  const auto words = buffer_.as<uint64_t>();
-  const size_t share = words.size() / size_t(threads) / 512 * 512;
+std::vector<double> Roof::passes(int threads, int streams, int ahead, size_t least, double seconds) {
+  std::unique_ptr<ThreadPool>& pool = pools_[threads];
+  if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
+  const int pieces = threads == 1 ? 1 : threads * kPieces;
+  const size_t share = buffer_.size() / kLine / size_t(pieces);
   std::atomic<uint64_t> sink{0};
-  RoofPoint best;
-  best.threads = threads;
-  for (const int streams : {1, 2, 4, 8}) {
-    std::vector<double> rates;
-    const double start = now();
-    while (rates.size() < 3 || now() - start < seconds) {
-      const double begin = now();
-      pool.run(threads, [&](int piece, int) {
-        sink += read_streams(std::span<const uint64_t>(words).subspan(size_t(piece) * share, share), streams);
-      });
-      rates.push_back(double(share) * threads * sizeof(uint64_t) / (now() - begin));
-      if (rates.size() > 10000) break;
+  std::vector<double> rates;
+  const double start = now();
+  do {
+    const double begin = now();
+    pool->run(pieces, [&](int piece, int) {
+      sink += kernels_.read_lines(buffer_.data() + size_t(piece) * share * kLine, share, streams, ahead);
+    });
+    rates.push_back(double(share * kLine) * pieces / (now() - begin));
+  } while (rates.size() < least || (now() - start < seconds && rates.size() < 10000));
+  return rates;
+}
+
+RoofPoint Roof::measure(int threads, double seconds) {
+  RoofPoint& best = best_[threads];
+  best = {threads, 1, 0, 0, 0};
+  double fastest = 0;
+  for (const int streams : {1, 2, 4, 8})
+    for (const int ahead : {0, 1024, 4096}) {
+      const double rate = median(passes(threads, streams, ahead, 1, seconds));
+      if (rate > fastest) {
+        fastest = rate;
+        best.streams = streams;
+        best.ahead = ahead;
+      }
     }
-    const double rate = median(rates);
-    if (rate > best.bytes_per_s) best = {threads, streams, rate, spread(rates)};
-  }
+  const std::vector<double> rates = passes(threads, best.streams, best.ahead, 3, seconds);
+  best.bytes_per_s = median(rates);
+  best.spread = spread(rates);
   return best;
+}
+
+double Roof::rate(int threads) {
+  if (best_.find(threads) == best_.end()) measure(threads);
+  const RoofPoint& best = best_[threads];
+  return median(passes(threads, best.streams, best.ahead, 3, 0.05));
 }
 
 double median(std::vector<double> values) {

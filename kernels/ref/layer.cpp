@@ -143,4 +143,29 @@ int select_scores(const float* x, const float* norm, int n, float tau, int32_t* 
   return count;
 }
 
+uint64_t read_lines(const uint8_t* data, size_t lines, int streams, int) {
+  const size_t part = lines / size_t(streams);
+  uint64_t sum = 0;
+  const auto add_line = [&](size_t line) {
+    uint64_t words[8];
+    std::memcpy(words, data + line * 64, sizeof words);
+    for (const uint64_t word : words) sum += word;
+  };
+  for (size_t i = 0; i < part; ++i)
+    for (int s = 0; s < streams; ++s) add_line(size_t(s) * part + i);
+  for (size_t line = part * size_t(streams); line < lines; ++line) add_line(line);
+  return sum;
+}
+
+double multiply_adds(ActType, int rounds) {
+  constexpr int kChains = 8;
+  volatile float factor = 0.5f;  // the compiler must neither fold the loop nor drop it
+  const float x = factor;
+  float sum[kChains] = {};
+  for (int i = 0; i < rounds; ++i)
+    for (float& s : sum) s = s * x + x;
+  for (const float s : sum) factor = s;
+  return double(rounds) * kChains;
+}
+
 }  // namespace pop::ref

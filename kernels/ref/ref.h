@@ -31,6 +31,9 @@ void abs_scores(const Matrix& w, const float* x, Norm norm, IndexList list, int 
 void channel_scores(const float* h, const float* norm, IndexList list, float* out);
 int select_scores(const float* x, const float* norm, int n, float tau, int32_t* out);
 
+uint64_t read_lines(const uint8_t* data, size_t lines, int streams, int ahead);
+double multiply_adds(ActType type, int rounds);
+
 // Elements first .. first+count of a row in Rows as float32, exactly dequantize()'s; row: the row's bytes, first a
 // multiple of 256, count <= 256. Block types take whole blocks.
 void unpack_row(DType type, const uint8_t* row, int cols, int first, int count, float* out);

@@ -26,6 +26,8 @@ void fill_scalar_table(KernelTable& t) {
   t.abs_scores = ref::abs_scores;
   t.channel_scores = ref::channel_scores;
   t.select_scores = ref::select_scores;
+  t.read_lines = ref::read_lines;
+  t.multiply_adds = ref::multiply_adds;
 }
 
 }  // namespace pop

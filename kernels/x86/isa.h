@@ -27,4 +27,7 @@ void abs_scores(const Matrix& w, const float* x, Norm norm, IndexList list, int 
 void channel_scores(const float* h, const float* norm, IndexList list, float* out);
 int select_scores(const float* x, const float* norm, int n, float tau, int32_t* out);
 
+uint64_t read_lines(const uint8_t* data, size_t lines, int streams, int ahead);
+double multiply_adds(ActType type, int rounds);
+
 }  // namespace pop::POP_ISA

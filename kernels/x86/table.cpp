@@ -27,6 +27,8 @@ void POP_FILL(KernelTable& t) {
   t.abs_scores = POP_ISA::abs_scores;
   t.channel_scores = POP_ISA::channel_scores;
   t.select_scores = POP_ISA::select_scores;
+  t.read_lines = POP_ISA::read_lines;
+  t.multiply_adds = POP_ISA::multiply_adds;
 }
 
 }  // namespace pop

@@ -1,0 +1,189 @@
+#include "apps/bench/synthetic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "apps/bench/random_blocks.h"
+#include "apps/pop/command.h"
+#include "base/error.h"
+#include "formats/gguf_writer.h"
+
+namespace pop::app {
+namespace {
+
+constexpr int kRun = 64;          // channels of one importance in a clustered model
+constexpr double kOctaves = 6.0;  // between its most and its least important run
+constexpr DType kTypes[] = {DType::F32,  DType::F16,  DType::BF16, DType::Q8_0, DType::Q4_0,
+                            DType::Q4_1, DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::IQ4_NL};
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+  return out;
+}
+
+// general.file_type of the format, by which programs name a file.
+uint32_t file_type(DType type) {
+  switch (type) {
+    case DType::F32: return 0;
+    case DType::F16: return 1;
+    case DType::Q4_0: return 2;
+    case DType::Q4_1: return 3;
+    case DType::Q8_0: return 7;
+    case DType::Q4_K: return 14;
+    case DType::Q5_K: return 16;
+    case DType::Q6_K: return 18;
+    case DType::IQ4_NL: return 25;
+    case DType::BF16: return 32;
+    default: fail("random weights: type {} has no file type", traits(type).name);
+  }
+}
+
+// How important a channel is, beside the others: 1, or in runs of kRun a value spread evenly over the octaves.
+double importance(const SyntheticModel& model, int layer, int channel) {
+  if (model.selection == SelectionPattern::Random) return 1;
+  const uint64_t bits = mix(model.seed * 1000003 + uint64_t(layer) * 8191 + uint64_t(channel / kRun));
+  return std::exp2(-kOctaves * double(bits >> 11) * 0x1p-53);
+}
+
+// A character as GPT-2's byte alphabet writes one byte: printable ones stand for themselves, the rest from U+0100 on.
+std::string byte_text(int byte, int& next) {
+  const bool itself = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+  const int code = itself ? byte : 0x100 + next++;
+  if (code < 0x80) return {char(code)};
+  return {char(0xc0 | code >> 6), char(0x80 | (code & 0x3f))};
+}
+
+// A tokenizer that every engine accepts: the 256 bytes, one merge, names for the rest, two control tokens at the end.
+void write_tokenizer(GgufWriter& out, int vocab) {
+  std::vector<std::string> tokens;
+  int next = 0;
+  for (int byte = 0; byte < 256; ++byte) tokens.push_back(byte_text(byte, next));
+  tokens.emplace_back("th");
+  while (int(tokens.size()) < vocab - 2) tokens.push_back(fmt::format("_{}", tokens.size()));
+  tokens.emplace_back("<|begin|>");
+  tokens.emplace_back("<|end|>");
+  std::vector<int32_t> types(size_t(vocab), 1);
+  types[size_t(vocab) - 2] = types[size_t(vocab) - 1] = 3;
+  out.set_string("tokenizer.ggml.model", "gpt2");
+  out.set_string("tokenizer.ggml.pre", "gpt-2");
+  out.set_strings("tokenizer.ggml.tokens", tokens);
+  out.set_i32s("tokenizer.ggml.token_type", types);
+  out.set_strings("tokenizer.ggml.merges", std::vector<std::string>{"t h"});
+  out.set_u32("tokenizer.ggml.bos_token_id", uint32_t(vocab - 2));
+  out.set_u32("tokenizer.ggml.eos_token_id", uint32_t(vocab - 1));
+  out.set_bool("tokenizer.ggml.add_bos_token", false);
+}
+
+void write_metadata(GgufWriter& out, const SyntheticModel& model) {
+  const Shape& s = model.shape;
+  out.set_string("general.architecture", "llama");
+  out.set_string("general.name", describe(model));
+  out.set_u32("general.file_type", file_type(model.type));
+  out.set_u32("general.quantization_version", 2);
+  out.set_u32("llama.block_count", uint32_t(model.layers));
+  out.set_u32("llama.context_length", uint32_t(s.context));
+  out.set_u32("llama.embedding_length", uint32_t(s.d));
+  out.set_u32("llama.feed_forward_length", uint32_t(s.f));
+  out.set_u32("llama.attention.head_count", uint32_t(s.heads));
+  out.set_u32("llama.attention.head_count_kv", uint32_t(s.kv_heads));
+  out.set_u32("llama.rope.dimension_count", uint32_t(s.head_dim));
+  out.set_u32("llama.vocab_size", uint32_t(s.vocab));
+  out.set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  out.set_f32("llama.rope.freq_base", float(s.rope_theta));
+  write_tokenizer(out, s.vocab);
+}
+
+class Weights {
+ public:
+  Weights(GgufWriter& out, const SyntheticModel& model) : out_(out), model_(model) {}
+
+  // factor(row) scales a row's weights.
+  void matrix(const std::string& name, int rows, int cols, std::function<double(int)> factor = nullptr) {
+    const DType type = fitting_type(model_.type, cols);
+    const uint64_t seed = mix(model_.seed + ++tensors_ * 0x10001), bytes = row_bytes(type, cols);
+    const double deviation = 1 / std::sqrt(double(cols));
+    out_.add_tensor_filled(name, type, {rows, cols}, [=](uint64_t offset, std::span<uint8_t> part) {
+      for (uint64_t at = 0; at < part.size(); at += bytes) {
+        const uint64_t row = (offset + at) / bytes;
+        const double scaled = deviation * (factor ? factor(int(row)) : 1);
+        random_row(type, cols, scaled, mix(seed + row), part.subspan(at, bytes));
+      }
+    });
+  }
+  // `layer`: whose importance the entries follow; -1: all 1.
+  void norm(const std::string& name, int layer) {
+    std::vector<float> values(size_t(model_.shape.d), 1.f);
+    for (size_t i = 0; layer >= 0 && i < values.size(); ++i) values[i] = float(importance(model_, layer, int(i)));
+    // Of a clustered model the mean square is brought back to 1, as behind any norm.
+    double squares = 0;
+    for (const float v : values) squares += double(v) * v;
+    for (float& v : values) v = float(v / std::sqrt(squares / double(values.size())));
+    out_.add_tensor_f32(name, DType::F32, {model_.shape.d}, values);
+  }
+
+ private:
+  GgufWriter& out_;
+  const SyntheticModel& model_;
+  uint64_t tensors_ = 0;
+};
+
+}  // namespace
+
+std::vector<DType> synthetic_types() { return {std::begin(kTypes), std::end(kTypes)}; }
+
+DType synthetic_type(const std::string& name) {
+  std::vector<std::string> names;
+  for (const DType type : kTypes) {
+    names.push_back(lower(traits(type).name));
+    if (names.back() == lower(name)) return type;
+  }
+  throw UsageError(fmt::format("--type: expected one of {}; found '{}'", fmt::join(names, ", "), printable(name)));
+}
+
+DType fitting_type(DType type, int64_t cols) {
+  if (cols % traits(type).block_elems == 0) return type;
+  switch (type) {
+    case DType::Q4_K: return DType::Q5_0;
+    case DType::Q5_K: return DType::Q5_1;
+    case DType::Q6_K: return DType::Q8_0;
+    default: fail("random weights: rows of {} columns cannot be of type {}", cols, traits(type).name);
+  }
+}
+
+std::string describe(const SyntheticModel& model) {
+  return fmt::format("synthetic {} {}, {} layers, seed {}{}", model.shape.name, lower(traits(model.type).name),
+                     model.layers, model.seed, model.selection == SelectionPattern::Clustered ? ", clustered" : "");
+}
+
+void write_synthetic(const SyntheticModel& asked, const std::string& path) {
+  SyntheticModel model = asked;
+  if (model.layers == 0) model.layers = model.shape.layers;
+  const Shape& s = model.shape;
+  const int q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
+  GgufWriter out;
+  write_metadata(out, model);
+  Weights weights(out, model);
+  weights.matrix("token_embd.weight", s.vocab, s.d);
+  weights.norm("output_norm.weight", -1);
+  if (!s.tied_head) weights.matrix("output.weight", s.vocab, s.d);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto name = [&](const char* part) { return fmt::format("blk.{}.{}.weight", layer, part); };
+    const auto channel = [&model, layer](int row) { return importance(model, layer, row); };
+    weights.norm(name("attn_norm"), layer);
+    weights.matrix(name("attn_q"), q, s.d);
+    weights.matrix(name("attn_k"), kv, s.d);
+    weights.matrix(name("attn_v"), kv, s.d, channel);
+    weights.matrix(name("attn_output"), s.d, q);
+    weights.norm(name("ffn_norm"), layer);
+    weights.matrix(name("ffn_gate"), s.f, s.d);
+    weights.matrix(name("ffn_up"), s.f, s.d, channel);
+    weights.matrix(name("ffn_down"), s.d, s.f);
+  }
+  out.write(path);
+}
+
+}  // namespace pop::app
