@@ -314,7 +314,7 @@ void add_measurement(CLI::App& root, Commands& commands, bool decode) {
       fmt::format("A pruning option applies to the methods that take it.\n\n"
                   "Examples:\n"
                   "  pop bench {0}\n"
-                  "  pop bench {0} --methods dense,pop:0.2,pop:0.4,pop+:0.2 --threads 1,2 --json\n"
+                  "  pop bench {0} --methods dense,pop:0.2,pop:0.4,pop+:0.2 -t 1,2 --json\n"
                   "  pop bench {0} --shape llama-2-7b --type q4_0 --layers 4\n",
                   name));
   commands.push_back({app, [args] { return bench(*args); }});

@@ -69,9 +69,7 @@ POP_EMULATED __m512i cvtepu16_epi32(__m256i v) {
 }
 POP_EMULATED __m256 extractf32x8_ps(__m512 v, int index) { return part<__m256>(v, index); }
 POP_EMULATED __m512i zextsi256_si512(__m256i v) { return join<__m512i>(v, _mm256_setzero_si256()); }
-POP_EMULATED __m512i zextsi128_si512(__m128i v) {
-  return zextsi256_si512(join<__m256i>(v, _mm_setzero_si128()));
-}
+POP_EMULATED __m512i zextsi128_si512(__m128i v) { return zextsi256_si512(join<__m256i>(v, _mm_setzero_si128())); }
 POP_EMULATED __m512i srai_epi32(__m512i v, int count) {
   const __m128i n = _mm_cvtsi32_si128(count);
   return join<__m512i>(_mm256_sra_epi32(part<__m256i>(v, 0), n), _mm256_sra_epi32(part<__m256i>(v, 1), n));
