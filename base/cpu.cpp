@@ -5,6 +5,9 @@
 #if defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
 #endif
 
 #include <algorithm>
@@ -13,6 +16,34 @@
 #include <sstream>
 
 namespace pop {
+
+#if defined(__x86_64__)
+namespace {
+
+constexpr int kGetSupported = 0x1021,
+              kRequestPermission = 0x1023;       // arch_prctl: ARCH_GET_XCOMP_SUPP, ARCH_REQ_XCOMP_PERM
+constexpr int kTileConfig = 17, kTileData = 18;  // XCR0 bits
+
+// The builtins of the compilers we support do not know AMX.
+void detect_amx(CpuFeatures& f) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 27 & 1) == 0) return;  // OSXSAVE: xgetbv exists
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low >> kTileConfig & low >> kTileData & 1) == 0) return;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return;
+  uint64_t supported = 0;
+  if (syscall(SYS_arch_prctl, kGetSupported, &supported) != 0 || (supported >> kTileData & 1) == 0) return;
+  f.amx_tile = (d >> 24 & 1) != 0;
+  f.amx_bf16 = (d >> 22 & 1) != 0;
+}
+
+}  // namespace
+
+bool request_amx() { return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0; }
+#else
+bool request_amx() { return false; }
+#endif
 
 CpuFeatures cpu_features() {
   CpuFeatures f;
@@ -28,6 +59,7 @@ CpuFeatures cpu_features() {
   f.avx512vbmi = __builtin_cpu_supports("avx512vbmi");
   f.avx512_vnni = __builtin_cpu_supports("avx512vnni");
   f.avx512_bf16 = __builtin_cpu_supports("avx512bf16");
+  detect_amx(f);
 #elif defined(__aarch64__)
   f.dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #endif

@@ -7,6 +7,10 @@
 //   sum = sum of q over the block, scaled sum = scale * sum, half sum = sum of q over its first 16 elements (Q6_K has a
 //   scale per 16). Codes stand in the order of the 8-bit codes of a row in the same
 //   layout (tensor/layout.h): "lane = block" in Rows, their own order in Columns.
+//   BF16: groups of kActsGroup rows, of kActsGroup * acts_bytes() bytes each, absent rows zeros; columns padded with zeros to
+//   a multiple of 32. Values are rounded to nearest, ties to even, subnormal ones to zero. 1 KB per 32 columns; column c of
+//   them in row r is at byte 4r + 64 (c / 2) + 2 (c % 2) for matrices in Rows, at 64r + 2c for Columns: what stands beside a
+//   tile of weights is the right factor there, the left one here (x86/amx.cpp).
 // Only names with internal linkage, because instruction-set specific sources include this file.
 #pragma once
 #include <cstddef>
@@ -35,7 +39,15 @@ struct ActsView {
 
 constexpr size_t acts_planes(ActType type) { return type == ActType::I16 ? 2 : 1; }
 
+// Byte of the value of row `row` (of its group), column `column`.
+[[maybe_unused]] constexpr size_t bf16_place(Layout layout, int row, int column) {
+  const auto r = size_t(row), c = size_t(column % 32), step = size_t(column / 32) * 1024;
+  return step + (layout == Layout::Rows ? 4 * r + 64 * (c / 2) + 2 * (c % 2) : 64 * r + 2 * c);
+}
+
 [[maybe_unused]] size_t acts_row_bytes(ActType type, int cols) {
+  // An odd number of lines, so that groups do not fall on the same sets of a cache.
+  if (type == ActType::BF16) return ((size_t(cols) + 31) / 32 | 1) * 64;
   if (type != ActType::I8 && type != ActType::I16) return pad_line(size_t(cols) * 4);
   return acts_planes(type) * pad_line(size_t(cols)) + 4 * pad_line(size_t(cols) / 32 * 4);
 }

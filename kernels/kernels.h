@@ -17,9 +17,11 @@ namespace pop {
 
 // Arithmetic of weight products. F32: weights widened, float32 sums; the reference. BF16: x rounded to bfloat16 first.
 // I16, I8: x in blocks of 32 with one float32 scale each, integer products inside a block, float32 sums over blocks.
+// BF16 is for prefill alone and rounds the weights too; products are exact, sums float32.
 enum class ActType : uint8_t { F32, BF16, I16, I8 };
 
-// What stands before a site's matrices: n rows of x, prepared once by pack_acts for the given (type, layout).
+// What stands before a site's matrices: n rows of x, prepared once by pack_acts (BF16: pack_bf16) for the given (type,
+// layout).
 struct Acts {
   ActType type = ActType::F32;
   Layout layout = Layout::Rows;
@@ -30,6 +32,9 @@ struct Acts {
 };
 
 enum class KvType : uint8_t { F32, F16, BF16 };
+
+// BF16: rows of x are interleaved in groups of so many; a buffer holds whole groups.
+constexpr int kActsGroup = 16;
 
 // One key-value head of one sequence, all positions, one layer: K, V : [positions, head_dim] of `type`, contiguous.
 struct AttentionArgs {
@@ -52,9 +57,13 @@ struct KernelTable {
   // --- activations
   // The arithmetic really used for a matrix of `type` in `layout` when `asked` was asked for: types without a fast path use F32.
   ActType (*effective)(ActType asked, DType type, Layout layout);
+  // The same of gemm_units and gemm_columns.
+  ActType (*effective_prefill)(ActType asked, DType type, Layout layout);
   size_t (*acts_bytes)(ActType type, Layout layout, int cols);  // a multiple of 64
   void (*pack_acts)(ActType type, Layout layout, const float* x, int cols,
-                    uint8_t* out);  // one row; out 64-byte aligned
+                    uint8_t* out);  // one row, not BF16; out 64-byte aligned
+  // BF16: n <= kActsGroup rows (ldx floats apart) as one group of acts.h; out: kActsGroup * acts_bytes(), 64-byte aligned.
+  void (*pack_bf16)(Layout layout, const float* x, size_t ldx, int n, int cols, uint8_t* out);
   // Columns skipped at a site whose matrix lies in Rows: sets the packed values outside `keep` to zero, block scales untouched.
   void (*mask_acts)(ActType type, Layout layout, int cols, IndexList keep, uint8_t* acts);
 

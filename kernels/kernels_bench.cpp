@@ -11,6 +11,7 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/kernels.h"
+#include "kernels/pack.h"
 #include "kernels/select.h"
 #include "tensor/layout.h"
 
@@ -56,13 +57,11 @@ void run(benchmark::State& state, const Setup& s, bool gemm) {
   const Weights weights = make_weights(s);
   const KernelTable& t = *s.table;
   Acts x{.type = s.act, .layout = s.layout, .n = s.n, .cols = s.cols, .stride = t.acts_bytes(s.act, s.layout, s.cols)};
-  AlignedBuffer acts(x.stride * size_t(s.n) + 64), y(size_t(s.n) * size_t(s.rows) * 4 + 64);
-  std::vector<float> values(size_t(s.cols));
+  AlignedBuffer acts(x.stride * size_t(s.n + kActsGroup) + 64), y(size_t(s.n) * size_t(s.rows) * 4 + 64);
+  std::vector<float> values(size_t(s.cols) * size_t(s.n));
   std::mt19937 random(2);
-  for (int r = 0; r < s.n; ++r) {
-    for (float& v : values) v = std::normal_distribution<float>(0, 1)(random);
-    t.pack_acts(s.act, s.layout, values.data(), s.cols, acts.data() + size_t(r) * x.stride);
-  }
+  for (float& v : values) v = std::normal_distribution<float>(0, 1)(random);
+  pack_rows(t, s.act, s.layout, values.data(), size_t(s.cols), 0, s.n, s.cols, acts.data());
   x.data = acts.data();
   float* out = y.as<float>().data();
   size_t i = 0;
@@ -84,7 +83,7 @@ void run(benchmark::State& state, const Setup& s, bool gemm) {
 
 void add(const char* kind, const Setup& s, bool gemm) {
   constexpr const char* kActs[] = {"f32", "bf16", "i16", "i8"};
-  if (s.table->effective(s.act, s.type, s.layout) != s.act) return;
+  if ((gemm ? s.table->effective_prefill : s.table->effective)(s.act, s.type, s.layout) != s.act) return;
   const std::string name = std::string(kind) + "/" + s.table->name + "/" + traits(s.type).name + "/" +
                            kActs[size_t(s.act)] + "/" + std::to_string(s.rows) + "x" + std::to_string(s.cols) +
                            (s.in_cache ? "/cache" : "/memory") + (gemm ? "/n:" + std::to_string(s.n) : "");
@@ -96,7 +95,7 @@ void add_all() {
     if (!isa_available(isa)) continue;
     const KernelTable* t = &select_kernels(isa);
     for (const DType type : {DType::Q4_1, DType::Q8_0, DType::Q4_0, DType::F16, DType::BF16, DType::F32})
-      for (const ActType act : {ActType::I16, ActType::I8, ActType::F32})
+      for (const ActType act : {ActType::BF16, ActType::I16, ActType::I8, ActType::F32})
         for (const bool cache : {true, false})
           for (const auto& [rows, cols, unit] : {std::tuple{768, 576, 2}, {3072, 576, 2}, {4096, 11008, 1}}) {
             if (cache != (rows == 768)) continue;

@@ -2,9 +2,11 @@
 //
 // Tolerance: a float32 sum of N terms differs from the exact one by at most N * 2^-24 * sum|term| in any order, and each
 // term carries up to 3 roundings of its own; so (N + 4) * 2^-24 * sum|term|. F32: N = columns. Integer activations: sums
-// inside a block of 32 are exact, N = 2 terms per block, and x is what quantising by the rule of acts.h makes of it.
+// inside a block of 32 are exact, N = 2 terms per block, and x is what quantising by the rule of acts.h makes of it. BF16:
+// N = columns, x and weights rounded.
 #include <algorithm>
 
+#include "base/float16.h"
 #include "kernels/test_matrix.h"
 
 namespace pop::kernel_test {
@@ -23,10 +25,10 @@ std::string name_of(const Case& c) {
          " unit " + std::to_string(c.unit);
 }
 
-std::vector<Case> cases(const KernelTable& table, Layout layout) {
+std::vector<Case> cases(const KernelTable& table, Layout layout, bool prefill) {
   std::vector<Case> all;
   const auto add = [&](DType type, ActType act, int rows, int cols) {
-    if (table.effective(act, type, layout) != act) return;
+    if ((prefill ? table.effective_prefill : table.effective)(act, type, layout) != act) return;
     all.push_back({type, act, layout, rows, cols, 1});
     if (layout == Layout::Rows && rows % 2 == 0) all.push_back({type, act, layout, rows, cols, 2});
   };
@@ -39,6 +41,7 @@ std::vector<Case> cases(const KernelTable& table, Layout layout) {
           for (const int rows : {1, 3, 65}) add(type, act, rows, cols);
         add(type, act, 64, 100);
         add(type, act, 578, 130);
+        if (prefill) add(type, act, 66, 2100);  // several slabs of amx.cpp, the last one short
       } else if (is_fast_block(type)) {
         // Rows of part of a group of 32 blocks, of one, of several and a part, every length of the last chunks.
         const int step = traits(type).block_elems;
@@ -53,6 +56,7 @@ std::vector<Case> cases(const KernelTable& table, Layout layout) {
         add(type, act, 578, step == 32 ? 576 : 768);
         add(type, act, 130, step == 32 ? 32 * 34 : 256 * 5);
         if (step == 32) add(type, act, 3, 32 * 79);
+        if (step != 32 && prefill) add(type, act, 34, 256 * 9);
       } else {
         for (const int rows : {1, 6}) add(type, act, rows, 256 * rows);
       }
@@ -65,6 +69,10 @@ std::vector<Case> cases(const KernelTable& table, Layout layout) {
 std::vector<double> prepared(const std::vector<float>& x, ActType act) {
   std::vector<double> out(x.begin(), x.end());
   if (act == ActType::F32) return out;
+  if (act == ActType::BF16) {
+    for (double& v : out) v = bf16_to_f32(f32_to_bf16(float(v)));
+    return out;
+  }
   const float steps = act == ActType::I8 ? 127.f : 32512.f;
   for (size_t b = 0; b < x.size(); b += 32) {
     float largest = 0;
@@ -89,11 +97,14 @@ Expected expected(const Case& c, const TestMatrix& m, const std::vector<float>& 
                   const std::vector<bool>& columns = {}) {
   Expected e{std::vector<double>(size_t(n * c.rows)), std::vector<double>(size_t(n * c.rows))};
   const size_t cols = size_t(c.cols);
-  const bool integer = c.act != ActType::F32;
+  const bool integer = c.act == ActType::I8 || c.act == ActType::I16;
+  std::vector<float> values = m.values;
+  if (c.act == ActType::BF16)
+    for (float& v : values) v = bf16_to_f32(f32_to_bf16(v));
   for (int t = 0; t < n; ++t) {
     const std::vector<double> xs = prepared({x.begin() + t * c.cols, x.begin() + (t + 1) * c.cols}, c.act);
     for (int r = 0; r < c.rows; ++r) {
-      const float* w = m.values.data() + size_t(r) * cols;
+      const float* w = values.data() + size_t(r) * cols;
       double sum = 0, terms = 0;
       for (size_t b = 0; b < cols; b += 32) {
         double largest = 0;
@@ -132,15 +143,18 @@ std::vector<float> run_units(UnitsFn f, const Matrix& w, const Acts& x, IndexLis
   return y;
 }
 
+// Row t of x prepared without the others.
+TestActs alone(const KernelTable& table, const Case& c, const std::vector<float>& x, int t) {
+  return pack(table, c.act, c.layout, {x.begin() + t * c.cols, x.begin() + (t + 1) * c.cols}, 1, c.cols);
+}
+
 // One row of x alone, the list in pieces, a random list, a packed copy: the same bits, and nothing written beside them.
-void check_unit_bits(UnitsFn f, const Case& c, const TestMatrix& m, const Acts& x, const std::vector<float>& whole,
-                     uint32_t seed) {
+void check_unit_bits(const KernelTable& table, UnitsFn f, const Case& c, const TestMatrix& m,
+                     const std::vector<float>& values, const Acts& x, const std::vector<float>& whole, uint32_t seed) {
   const int units = c.rows / c.unit;
   for (int t = 0; t < x.n; ++t) {
-    Acts one = x;
-    one.n = 1;
-    one.data = x.row(t);
-    const std::vector<float> y = run_units(f, m.w, one, {nullptr, units});
+    const TestActs one = alone(table, c, values, t);
+    const std::vector<float> y = run_units(f, m.w, one.acts, {nullptr, units});
     ASSERT_EQ(std::memcmp(y.data(), whole.data() + t * c.rows, y.size() * 4), 0) << name_of(c) << " row of x " << t;
   }
   std::vector<float> cut(whole.size(), -77.f);
@@ -163,9 +177,9 @@ void check_unit_bits(UnitsFn f, const Case& c, const TestMatrix& m, const Acts& 
   }
 }
 
-void check_units(const KernelTable& table, UnitsFn f, UnitsFn reference, int n) {
+void check_units(const KernelTable& table, UnitsFn f, UnitsFn reference, int n, bool prefill) {
   uint32_t seed = 1;
-  for (const Case& c : cases(table, Layout::Rows)) {
+  for (const Case& c : cases(table, Layout::Rows, prefill)) {
     const TestMatrix m = random_matrix(c.type, c.layout, c.rows, c.cols, c.unit, ++seed);
     const std::vector<float> x = random_vector(n * c.cols, ++seed);
     const TestActs acts = pack(table, c.act, c.layout, x, n, c.cols);
@@ -173,16 +187,16 @@ void check_units(const KernelTable& table, UnitsFn f, UnitsFn reference, int n) 
     const Expected e = expected(c, m, x, n);
     expect_near(e, y, name_of(c));
     expect_near(e, y, run_units(reference, m.w, acts.acts, {nullptr, c.rows / c.unit}), name_of(c) + " scalar");
-    check_unit_bits(f, c, m, acts.acts, y, seed);
+    check_unit_bits(table, f, c, m, x, acts.acts, y, seed);
     if (::testing::Test::HasFatalFailure()) return;
   }
 }
 
-TEST_P(Products, DotUnits) { check_units(table(), table().dot_units, scalar().dot_units, 2); }
+TEST_P(Products, DotUnits) { check_units(table(), table().dot_units, scalar().dot_units, 2, false); }
 
-constexpr int kBatch = 13;  // 8 + 4 + 1: every number of rows that the kernels take at once
+constexpr int kBatch = 45;  // 5 * 8 + 4 + 1, 32 + 13: every number of rows that the kernels take at once
 
-TEST_P(Products, GemmUnits) { check_units(table(), table().gemm_units, scalar().gemm_units, kBatch); }
+TEST_P(Products, GemmUnits) { check_units(table(), table().gemm_units, scalar().gemm_units, kBatch, true); }
 
 std::vector<float> run_axpy(const KernelTable& table, const Matrix& w, const Acts& x, int r, IndexList list) {
   std::vector<float> y(size_t(w.rows), -77.f);
@@ -192,7 +206,7 @@ std::vector<float> run_axpy(const KernelTable& table, const Matrix& w, const Act
 
 TEST_P(Products, AxpyColumns) {
   uint32_t seed = 1;
-  for (const Case& c : cases(table(), Layout::Columns)) {
+  for (const Case& c : cases(table(), Layout::Columns, false)) {
     const TestMatrix m = random_matrix(c.type, c.layout, c.rows, c.cols, 1, ++seed);
     const std::vector<float> x = random_vector(2 * c.cols, ++seed);
     const TestActs acts = pack(table(), c.act, c.layout, x, 2, c.cols);
@@ -227,7 +241,7 @@ TEST_P(Products, AxpyColumns) {
 
 TEST_P(Products, GemmColumns) {
   uint32_t seed = 1;
-  for (const Case& c : cases(table(), Layout::Columns)) {
+  for (const Case& c : cases(table(), Layout::Columns, true)) {
     const TestMatrix m = random_matrix(c.type, c.layout, c.rows, c.cols, 1, ++seed);
     const std::vector<float> x = random_vector(kBatch * c.cols, ++seed);
     const TestActs acts = pack(table(), c.act, c.layout, x, kBatch, c.cols);
@@ -241,10 +255,8 @@ TEST_P(Products, GemmColumns) {
     expect_near(e, y, name_of(c));
     expect_near(e, y, run(scalar(), acts.acts), name_of(c) + " scalar");
     for (const int t : {0, 7, kBatch - 1}) {
-      Acts one = acts.acts;
-      one.n = 1;
-      one.data = acts.acts.row(t);
-      ASSERT_EQ(std::memcmp(run(table(), one).data(), y.data() + t * c.rows, size_t(c.rows) * 4), 0)
+      const TestActs one = alone(table(), c, x, t);
+      ASSERT_EQ(std::memcmp(run(table(), one.acts).data(), y.data() + t * c.rows, size_t(c.rows) * 4), 0)
           << name_of(c) << " row of x " << t;
     }
     std::vector<float> cut(y.size(), -77.f);
@@ -256,7 +268,7 @@ TEST_P(Products, GemmColumns) {
 
 // Prepared rows are the same bytes in every table; masking equals preparing and zeroing by hand.
 TEST_P(Products, ActsAreTheScalarTables) {
-  for (const ActType act : {ActType::F32, ActType::I16, ActType::I8})
+  for (const ActType act : {ActType::F32, ActType::BF16, ActType::I16, ActType::I8})
     for (const Layout layout : {Layout::Rows, Layout::Columns})
       for (const int cols : {32, 96, 224, 576, 1536, 480}) {
         std::vector<float> x = random_vector(cols, 9, 3.f);

@@ -8,6 +8,7 @@ void fill_scalar_table(KernelTable& table);
 #if defined(__x86_64__)
 void fill_avx2_table(KernelTable& table);
 void fill_avx512_table(KernelTable& table);
+void fill_amx_table(KernelTable& table);
 void fill_avx512_simde_table(KernelTable& table);  // of the tests only
 #elif defined(__aarch64__)
 void fill_neon_table(KernelTable& table);

@@ -10,6 +10,7 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/kernels.h"
+#include "kernels/pack.h"
 #include "kernels/select.h"
 #include "tensor/layout.h"
 
@@ -104,10 +105,8 @@ inline TestActs pack(const KernelTable& table, ActType type, Layout layout, cons
                      int cols) {
   TestActs a;
   a.acts = {.type = type, .layout = layout, .n = n, .cols = cols, .stride = table.acts_bytes(type, layout, cols)};
-  a.memory = AlignedBuffer(a.acts.stride * size_t(n) + 64);
-  for (int r = 0; r < n; ++r)
-    table.pack_acts(type, layout, x.data() + size_t(r) * size_t(cols), cols,
-                    a.memory.data() + size_t(r) * a.acts.stride);
+  a.memory = AlignedBuffer(a.acts.stride * size_t((n + kActsGroup - 1) / kActsGroup * kActsGroup) + 64);
+  pack_rows(table, type, layout, x.data(), size_t(cols), 0, n, cols, a.memory.data());
   a.acts.data = a.memory.data();
   return a;
 }

@@ -36,12 +36,13 @@ class Activations {
     masked = floats(rows * size_t(widest));
     delta = floats(rows * size_t(spec.d));
     cos_sin = floats(rows * size_t(spec.rope.dim));
-    logits = floats(size_t(kLogitRows) * size_t(spec.vocab));
+    logits = floats(std::min(rows, size_t(kLogitRows)) * size_t(spec.vocab));
     size_t act = 0;
     for (const ActType type : {ActType::F32, ActType::BF16, ActType::I16, ActType::I8})
       for (const Layout layout : {Layout::Rows, Layout::Columns})
         act = std::max(act, kernels.acts_bytes(type, layout, widest));
-    for (AlignedBuffer& buffer : packed) buffer = AlignedBuffer(act * rows);
+    const size_t groups = (rows + kActsGroup - 1) / kActsGroup;
+    for (AlignedBuffer& buffer : packed) buffer = AlignedBuffer(act * groups * kActsGroup);
     const auto sums = [](int out, int in) { return size_t(column_slices(out, in)) * size_t(out); };
     partial = floats(std::max({sums(spec.q_dim(), spec.d) + 2 * sums(spec.kv_dim(), spec.d), sums(spec.d, spec.q_dim()),
                                sums(2 * spec.f, spec.d), sums(spec.d, spec.f)}));
@@ -54,7 +55,7 @@ class Activations {
 
   int max_rows() const { return max_rows_; }
   // The head runs for at most so many rows at once, whatever the prompt's length.
-  static constexpr int kLogitRows = 16;
+  static constexpr int kLogitRows = 64;
 
   AlignedBuffer x, normed, qkv, attended, gate_up, h, masked, delta, cos_sin, logits, partial, attention;
   AlignedBuffer packed[3];            // x of a site prepared for up to three (arithmetic, layout) pairs

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/pack.h"
 #include "kernels/select.h"
 #include "model/forward.h"
 #include "model/project.h"
@@ -68,11 +69,16 @@ void project(const Pass& pass, Site site, int layer, const float* x, int width, 
   project_prefill(pass, targets_of(pass, layer, 0), x, width, units);
 }
 
+// Rows of what is so little work that fewer are not worth a second thread.
+constexpr int kSmallRows = 16;
+
 void norm_rows(const Pass& pass, const float* x, const std::vector<float>& weight, float* out) {
   const int d = pass.model.spec.d;
-  for (int r = 0; r < pass.count(); ++r)
-    pass.run.kernels->rms_norm(x + size_t(r) * size_t(d), weight.data(), d, pass.model.spec.norm_eps,
-                               out + size_t(r) * size_t(d));
+  parallel_ranges(*pass.run.pool, pass.count(), kSmallRows, [&](int begin, int end, int) {
+    for (int r = begin; r < end; ++r)
+      pass.run.kernels->rms_norm(x + size_t(r) * size_t(d), weight.data(), d, pass.model.spec.norm_eps,
+                                 out + size_t(r) * size_t(d));
+  });
 }
 
 // Rotates queries and keys, appends keys and values to the caches, and lets every token look at its past.
@@ -128,12 +134,11 @@ void head(const Pass& pass, const LogitsSink& sink) {
   const std::vector<int>& wanted = pass.scratch.wanted;
   for (size_t first = 0; first < wanted.size(); first += Activations::kLogitRows) {
     const int n = int(std::min(wanted.size() - first, size_t(Activations::kLogitRows)));
-    Acts acts{type, Layout::Rows, n, s.d, k.acts_bytes(type, Layout::Rows, s.d), pass.scratch.packed[0].data()};
-    for (int i = 0; i < n; ++i) {
+    const Acts acts{type, Layout::Rows, n, s.d, k.acts_bytes(type, Layout::Rows, s.d), pass.scratch.packed[0].data()};
+    for (int i = 0; i < n; ++i)
       k.rms_norm(f32(pass.scratch.x) + size_t(wanted[first + size_t(i)]) * d, pass.model.output_norm.data(), s.d,
-                 s.norm_eps, normed);
-      k.pack_acts(type, Layout::Rows, normed, s.d, pass.scratch.packed[0].data() + size_t(i) * acts.stride);
-    }
+                 s.norm_eps, normed + size_t(i) * d);
+    pack_rows(k, type, Layout::Rows, normed, d, 0, n, s.d, pass.scratch.packed[0].data());
     const auto product = pass.phase == Phase::Decode ? k.dot_units : k.gemm_units;
     parallel_ranges(*pass.run.pool, s.vocab, 64, [&](int begin, int end, int) {
       product(w, acts, {nullptr, s.vocab}, begin, end, logits, vocab);
@@ -177,7 +182,7 @@ void prepare(Activations& scratch, const Model& model, std::span<const ForwardRo
 
 ActType RunContext::act_type(const Matrix& w, Phase phase) const {
   const ActType asked = activations.value_or(default_activations(*kernels, w.type, phase == Phase::Prefill));
-  return kernels->effective(asked, w.type, w.layout);
+  return (phase == Phase::Prefill ? kernels->effective_prefill : kernels->effective)(asked, w.type, w.layout);
 }
 
 void forward(const Model& model, RunContext& run, Activations& scratch, Phase phase, std::span<const ForwardRow> rows,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/sanitizer.h"
+#include "kernels/pack.h"
 #include "tensor/layout.h"
 
 namespace pop {
@@ -31,6 +32,12 @@ class SiteInputs {
   void pack_row(int row, const float* x) const {
     for (int i = 0; i < count_; ++i)
       pass_.run.kernels->pack_acts(acts_[i].type, acts_[i].layout, x, width_, memory(i, row));
+  }
+  // Prefill: rows [begin, end), begin a multiple of kActsGroup.
+  void pack_range(const float* x, int begin, int end) const {
+    for (int i = 0; i < count_; ++i)
+      pack_rows(*pass_.run.kernels, acts_[i].type, acts_[i].layout, x, size_t(width_), begin, end, width_,
+                pass_.scratch.packed[i].data());
   }
   // Zeros what `keep` leaves out where the matrices lie in rows; those in columns are given the list itself.
   void mask_row(int row, IndexList keep) const {
@@ -194,14 +201,15 @@ void count_reads(const Pass& pass, Site site, int layer, const SiteTargets& targ
 
 }  // namespace
 
+// Rows of W that a product of many rows of x takes at once: pieces of work are multiples of it.
+constexpr int kGemmRows = 32;
+
 void project_prefill(const Pass& pass, const SiteTargets& targets, const float* x, int width, IndexList list) {
   SiteInputs inputs(pass, width);
   int packing[3] = {};
   for (int i = 0; i < targets.count; ++i) packing[i] = inputs.add(*targets.w[i]);
   ThreadPool& pool = *pass.run.pool;
-  parallel_ranges(pool, pass.count(), 1, [&](int begin, int end, int) {
-    for (int r = begin; r < end; ++r) inputs.pack_row(r, x + size_t(r) * size_t(width));
-  });
+  parallel_ranges(pool, pass.count(), kActsGroup, [&](int begin, int end, int) { inputs.pack_range(x, begin, end); });
   for (int i = 0; i < targets.count; ++i) {
     const Matrix& w = *targets.w[i];
     const Acts acts = inputs.rows(packing[i], 0, pass.count());
@@ -211,7 +219,7 @@ void project_prefill(const Pass& pass, const SiteTargets& targets, const float* 
       });
     } else {
       const IndexList units = list.count > 0 ? list : everything(w.rows / w.unit);
-      parallel_ranges(pool, units.count, 8, [&](int begin, int end, int) {
+      parallel_ranges(pool, units.count, std::max(1, kGemmRows / w.unit), [&](int begin, int end, int) {
         pass.run.kernels->gemm_units(w, acts, units, begin, end, targets.y[i], targets.ldy[i]);
       });
     }

@@ -37,13 +37,14 @@ struct Setting {
   DType type;
 };
 
-// Integer activations where the type has such products, bf16 where it does not; all layouts on the reference arithmetic.
+// Every arithmetic that the type has; all layouts on the reference arithmetic.
 std::vector<Setting> settings(DType type) {
   const bool blocks = traits(type).block_elems > 1;
   std::vector<Setting> all;
   for (const std::string& isa : available_isa_names()) {
     for (const char* layout : {"auto", "rows", "columns", "mixed"}) all.push_back({isa, "f32", layout, type});
-    for (const char* activations : blocks ? std::vector<const char*>{"i16", "i8"} : std::vector<const char*>{"bf16"})
+    for (const char* activations :
+         blocks ? std::vector<const char*>{"bf16", "i16", "i8"} : std::vector<const char*>{"bf16"})
       for (const char* layout : {"auto", "columns"}) all.push_back({isa, activations, layout, type});
   }
   return all;

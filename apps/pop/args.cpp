@@ -132,7 +132,7 @@ void add_model_options(CLI::App& app, EngineOptions& options) {
       ->option_text("N")
       ->check(whole_in(1, 1024))
       ->group(group);
-  app.add_option("--isa", options.isa, "Instruction set: scalar, avx2, avx512 [the best available]")
+  app.add_option("--isa", options.isa, "Instruction set: scalar, avx2, avx512, amx [the best available]")
       ->option_text("NAME")
       ->group(group);
   app.add_option("--activations", options.activations,

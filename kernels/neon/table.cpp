@@ -9,6 +9,7 @@ namespace pop {
 // Prefill takes decode's products, row of x after row of x. What is not named here is the scalar table's.
 void POP_FILL(KernelTable& t) {
   t.name = POP_TEXT(POP_ISA);
+  t.effective_prefill = t.effective;  // no BF16
   t.pack_acts = POP_ISA::pack_acts;
   t.dot_units = POP_ISA::dot_units;
   t.axpy_columns = POP_ISA::axpy_columns;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/float16.h"
 #include "kernels/ref/ref.h"
 #include "tensor/layout.h"
 
@@ -71,6 +72,10 @@ ActType effective(ActType asked, DType type, Layout) {
   return integer && is_fast_block(type) ? asked : ActType::F32;
 }
 
+ActType effective_prefill(ActType asked, DType type, Layout layout) {
+  return asked == ActType::BF16 ? asked : effective(asked, type, layout);
+}
+
 size_t acts_bytes(ActType type, Layout, int cols) { return acts_row_bytes(type, cols); }
 
 void pack_acts(ActType type, Layout layout, const float* x, int cols, uint8_t* out) {
@@ -82,6 +87,16 @@ void pack_acts(ActType type, Layout layout, const float* x, int cols, uint8_t* o
   const int blocks = cols / kBlockElems;
   const MutableActs acts = mutable_acts(type, cols, out);
   for (int b = 0; b < blocks; ++b) pack_block(x + b * kBlockElems, code_order(layout, b, blocks), b, acts);
+}
+
+void pack_bf16(Layout layout, const float* x, size_t ldx, int n, int cols, uint8_t* out) {
+  std::memset(out, 0, kActsGroup * acts_row_bytes(ActType::BF16, cols));
+  for (int r = 0; r < n; ++r)
+    for (int c = 0; c < cols; ++c) {
+      const float v = x[size_t(r) * ldx + size_t(c)];
+      const uint16_t h = std::fpclassify(v) == FP_SUBNORMAL ? uint16_t(std::signbit(v) ? 0x8000 : 0) : f32_to_bf16(v);
+      std::memcpy(out + bf16_place(layout, r, c), &h, 2);
+    }
 }
 
 void mask_acts(ActType type, Layout layout, int cols, IndexList keep, uint8_t* acts) {

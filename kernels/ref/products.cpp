@@ -1,6 +1,7 @@
 // Weight products. The float and integer forms of one row follow the words of kernels.h as plainly as they can.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/float16.h"
 #include "kernels/acts.h"
@@ -97,6 +98,18 @@ void axpy_block(const Matrix& w, const Acts& x, int r, IndexList list, int i, in
   }
 }
 
+// BF16: one output, columns ascending.
+float dot_bf16(const float* w, const Acts& x, int r) {
+  const uint8_t* group = x.row(r / kActsGroup * kActsGroup);
+  float y = 0;
+  for (int c = 0; c < x.cols; ++c) {
+    uint16_t h;
+    std::memcpy(&h, group + bf16_place(x.layout, r % kActsGroup, c), 2);
+    y += bf16_to_f32(f32_to_bf16(w[c])) * bf16_to_f32(h);
+  }
+  return y;
+}
+
 }  // namespace
 
 void unpack_row(DType type, const uint8_t* row, int cols, int first, int count, float* out) {
@@ -130,6 +143,20 @@ void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int en
   }
 }
 
+void gemm_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {
+  if (x.type != ActType::BF16) return dot_units(w, x, list, begin, end, y, ldy);
+  const size_t bytes = row_bytes(w.type, w.cols);
+  std::vector<float> row(size_t((w.cols + 255) / 256 * 256));
+  for (int i = begin * w.unit; i < end * w.unit; ++i) {
+    const int unit = list[i / w.unit];
+    const uint8_t* from = w.data + unit_offset(w, unit) + size_t(i % w.unit) * bytes;
+    for (int k = 0; k < w.cols; k += 256)
+      unpack_row(w.type, from, w.cols, k, std::min(256, w.cols - k), row.data() + k);
+    for (int r = 0; r < x.n; ++r)
+      y[size_t(r) * ldy + size_t(unit) * size_t(w.unit) + size_t(i % w.unit)] = dot_bf16(row.data(), x, r);
+  }
+}
+
 void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1,
                   float* y) {
   std::fill(y + row0, y + row1, 0.f);
@@ -150,6 +177,14 @@ void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int beg
 }
 
 void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy) {
+  if (x.type == ActType::BF16) {
+    std::vector<float> values(static_cast<size_t>(w.cols));
+    for (int row = row0; row < row1; ++row) {
+      read_row(w, row, values.data());
+      for (int r = 0; r < x.n; ++r) y[size_t(r) * ldy + size_t(row)] = dot_bf16(values.data(), x, r);
+    }
+    return;
+  }
   for (int r = 0; r < x.n; ++r) axpy_columns(w, x, r, {nullptr, w.cols}, 0, w.cols, row0, row1, y + size_t(r) * ldy);
 }
 

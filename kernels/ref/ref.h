@@ -6,13 +6,16 @@
 namespace pop::ref {
 
 ActType effective(ActType asked, DType type, Layout layout);
+ActType effective_prefill(ActType asked, DType type, Layout layout);
 size_t acts_bytes(ActType type, Layout layout, int cols);
 void pack_acts(ActType type, Layout layout, const float* x, int cols, uint8_t* out);
+void pack_bf16(Layout layout, const float* x, size_t ldx, int n, int cols, uint8_t* out);
 void mask_acts(ActType type, Layout layout, int cols, IndexList keep, uint8_t* acts);
 
 void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
 void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1,
                   float* y);
+void gemm_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
 void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy);
 
 void rms_norm(const float* x, const float* weight, int n, float eps, float* out);

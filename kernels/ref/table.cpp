@@ -6,12 +6,14 @@ namespace pop {
 void fill_scalar_table(KernelTable& t) {
   t.name = "scalar";
   t.effective = ref::effective;
+  t.effective_prefill = ref::effective_prefill;
   t.acts_bytes = ref::acts_bytes;
   t.pack_acts = ref::pack_acts;
+  t.pack_bf16 = ref::pack_bf16;
   t.mask_acts = ref::mask_acts;
   t.dot_units = ref::dot_units;
   t.axpy_columns = ref::axpy_columns;
-  t.gemm_units = ref::dot_units;
+  t.gemm_units = ref::gemm_units;
   t.gemm_columns = ref::gemm_columns;
   t.rms_norm = ref::rms_norm;
   t.add = ref::add;

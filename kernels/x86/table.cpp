@@ -9,6 +9,7 @@ namespace pop {
 // pack_acts writes the scalar table's bytes, so masking and sizes are inherited.
 void POP_FILL(KernelTable& t) {
   t.name = POP_TEXT(POP_ISA);
+  t.effective_prefill = t.effective;  // gemm.cpp knows no BF16
   t.pack_acts = POP_ISA::pack_acts;
   t.dot_units = POP_ISA::dot_units;
   t.axpy_columns = POP_ISA::axpy_columns;
