@@ -55,7 +55,7 @@ struct Session::Impl {
   Impl(Engine::Impl& engine, const PruneSettings& settings);
 
   Engine::Impl& engine;
-  bool pack;
+  bool pack, shared_partition;
   std::unique_ptr<Policy> policy;
   PrunePlanInfo plan;
   Sequence sequence;               // of the conversation; its cache is made at the first use
@@ -72,10 +72,12 @@ struct Session::Impl {
 
   bool prefill_is_pruned() const { return plan.prefill == "pruned"; }
   // Rows of one sequence that may go through decode together when they are known beforehand.
-  int rows_together() const { return policy->one_token_at_a_time() ? 1 : kDecodeRows; }
+  int rows_together() const { return policy->one_token_at_a_time() || shared_partition ? 1 : kDecodeRows; }
   static constexpr int kDecodeRows = 32;
   void begin_sequence(Sequence& s, int id, int capacity) const;
   void plan_bytes(const PrunePlan& p);
+  // --partition shared: one pruning state for all of them, the first one's. After begin_sequence, before any prefill.
+  void share_partition(std::span<Sequence> sequences) const;
   void end_prefill(Sequence& s, int tokens_to_come, const Observation* observation, Timing& timing);
 };
 

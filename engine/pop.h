@@ -31,7 +31,7 @@ struct EngineOptions {
   int threads = 0;                     // 0: the CPUs this process may use
   std::string isa{};                   // "" or "auto": best available; "scalar", "avx2", "avx512"
   std::string activations = "auto";    // auto | f32 | bf16 | i16 | i8
-  std::string kv = "f16";              // f32 | f16 | bf16
+  std::string kv = "f16";              // f32 | f16 | bf16 | q8_0
   int context = 0;                     // tokens; 0: the model's, at most 8192
   int prefill_chunk = 512;             // prompt tokens per pass; changes no bit of the result
   std::string layout = "auto";         // rows | columns | auto: by `methods`
@@ -50,6 +50,7 @@ struct PruneSettings {
   std::string metric{}, decode_metric{};  // down | gate-up
   std::string norm{}, prefill{};          // 1 | 2 | max; dense | pruned
   std::string match{};                    // pop+: at the planned bytes of this method
+  std::string partition{};                // sequence | shared: one for all texts of a batch, from all of them
   std::string random_every{};             // random: sequence | token
   std::optional<uint64_t> seed{};         // random
   bool pack = true;                       // copy reachable channels together after the prefill where it pays
@@ -114,10 +115,9 @@ struct RunHooks {
 struct GenerateOptions {
   int max_tokens = 128;
   SamplingOptions sampling{};
-  std::vector<std::string> stop{};  // text that ends the answer; not part of it
-  bool ignore_eos = false;          // end-of-generation tokens are ordinary ones
-  // Whole characters, as soon as no stop string can begin in them.
-  std::function<void(std::string_view text)> on_text{};
+  std::vector<std::string> stop{};                  // text that ends the answer; not part of it
+  bool ignore_eos = false;                          // end-of-generation tokens are ordinary ones
+  std::function<void(std::string_view)> on_text{};  // whole characters, once no stop string can begin in them
   // For measuring long contexts: before the first decoded token the cache is filled up to so many positions by repeating
   // what the prompt left there. The answer then means nothing.
   int repeat_context = 0;

@@ -148,6 +148,7 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
                       0,
                       {}});
     }
+    share_partition({sequences.data(), count});
     const Clock::time_point start = Clock::now();
     if (prefill_is_pruned()) {  // layer by layer over one whole prompt at a time
       for (Job& job : jobs) scorer.advance({&job, 1}, Phase::Prefill, job.split, job.split);

@@ -47,7 +47,10 @@ void Observation::partitioned(const Sequence& sequence) const {
   }
 }
 
-Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings) : engine(e), pack(settings.pack) {
+Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings)
+    : engine(e), pack(settings.pack), shared_partition(settings.partition == "shared") {
+  if (!settings.partition.empty() && settings.partition != "shared" && settings.partition != "sequence")
+    fail("partition: expected sequence or shared, found \"{}\"", printable(settings.partition));
   const PolicyContext context = engine.policy_context();
   policy = make_policy(prune_options(settings, engine.info.parameters), context);
   const PrunePlan& p = policy->plan();
@@ -61,6 +64,8 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings) : engine(e),
           .ffn_sparsity = p.ffn_sparsity,
           .gamma = p.gamma,
           .level = p.level};
+  if (shared_partition && prefill_is_pruned())
+    fail("--partition: shared needs prompts computed whole, as --prefill pruned does not");
   plan_bytes(p);
 }
 
@@ -88,6 +93,15 @@ void Session::Impl::begin_sequence(Sequence& s, int id, int capacity) const {
   s.reads = {};
   if (s.kv.capacity() < capacity) s.kv = KvCache(engine.model->spec, engine.kv, capacity);
   s.policy = policy->prunes() ? policy->begin() : nullptr;
+  s.shares_policy = false;
+}
+
+void Session::Impl::share_partition(std::span<Sequence> sequences) const {
+  if (!shared_partition || sequences.size() < 2 || sequences[0].policy == nullptr) return;
+  for (Sequence& s : sequences) {
+    s.policy = sequences[0].policy;
+    s.shares_policy = true;
+  }
 }
 
 void Session::Impl::end_prefill(Sequence& s, int tokens_to_come, const Observation* observation, Timing& timing) {
@@ -239,7 +253,7 @@ class Generation {
     run_.watch.mark(Part::Partition);
     run_.watch.enter(Phase::Decode);
     if (options_.repeat_context > sequence.length) {
-      sequence.kv.repeat(engine_.model->spec.layers, sequence.length, options_.repeat_context);
+      sequence.kv.repeat(sequence.length, options_.repeat_context);
       sequence.length = options_.repeat_context;
       session_.prefilled.clear();
     }

@@ -71,7 +71,8 @@ std::optional<ActType> activations_of(const std::string& word) {
 }
 
 KvType kv_of(const std::string& word) {
-  return choose<KvType, 3>("kv", word, {{{"f32", KvType::F32}, {"f16", KvType::F16}, {"bf16", KvType::BF16}}});
+  return choose<KvType, 4>(
+      "kv", word, {{{"f32", KvType::F32}, {"f16", KvType::F16}, {"bf16", KvType::BF16}, {"q8_0", KvType::Q8_0}}});
 }
 
 LayoutChoice layout_of(const EngineOptions& o) {
@@ -132,6 +133,9 @@ Engine::Impl::Impl(const EngineOptions& o)
     fail("ctx: expected 1 to {} tokens (0: the model's, at most 8192), found {}", 1 << 24, o.context);
   const auto start = std::chrono::steady_clock::now();
   model = Model::load(o.model, layout_of(o), *pool);
+  if (kv == KvType::Q8_0 && model->spec.head_dim % 32 != 0)
+    fail("kv: q8_0 stores 32 elements together: expected heads of a multiple of 32, found {} in {}",
+         model->spec.head_dim, model->file.path());
   text = std::make_unique<TextModel>(model->file, o.bos, model->spec.vocab);
   fill_info();
   info.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -181,7 +185,7 @@ void Engine::Impl::fill_info() {
   dense_head_bytes = all(model->head);
   info.bytes_per_token = {{"attention", attention}, {"ffn", ffn}, {"head", dense_head_bytes}};
   info.weight_bytes = model->weight_bytes();
-  info.kv_bytes_per_token = uint64_t(2 * s.layers * s.kv_dim()) * kv_element_bytes(kv);
+  info.kv_bytes_per_token = 2 * uint64_t(s.layers) * uint64_t(s.kv_heads) * kv_position_bytes(kv, s.head_dim);
   info.model_sha256 = model_hash(file, options.full_hash);
   info.isa = kernels.name;
   const RunContext run = run_context();

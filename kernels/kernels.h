@@ -31,22 +31,36 @@ struct Acts {
   const uint8_t* row(int i) const { return data + size_t(i) * stride; }
 };
 
-enum class KvType : uint8_t { F32, F16, BF16 };
+// Of cached keys and values; how they lie in memory: kv.h. Q8_0: blocks of 32 elements, a half-float scale and int8 codes.
+enum class KvType : uint8_t { F32, F16, BF16, Q8_0 };
+// Positions whose keys lie together, and between two looks at the largest score; counted from position 0.
+constexpr int kKeyBlock = 64;
+// Positions of one head that follow each other in memory; the next so many lie elsewhere.
+constexpr int kKvRange = 256;
 
 // BF16: rows of x are interleaved in groups of so many; a buffer holds whole groups.
 constexpr int kActsGroup = 16;
 
-// One key-value head of one sequence, all positions, one layer: K, V : [positions, head_dim] of `type`, contiguous.
+// Consecutive tokens of one sequence against a range of the positions of one key-value head. Of every token and query head
+// the result is a part: out = sum of e^(score - top) * value, total = sum of e^(score - top), over the positions of the range
+// that the token sees (up to its own), by key blocks in ascending order, each with the largest score so far as top. Parts
+// depend on the range and on nothing else; attention_merge makes one answer of them.
 struct AttentionArgs {
-  const float* q = nullptr;  // [group, head_dim]: the query heads that share this key-value head, of one token
-  const void* k = nullptr;
-  const void* v = nullptr;
+  const float* q =
+      nullptr;  // token t, head g of the group that shares this key-value head: q + t * q_stride + g * head_dim
+  size_t q_stride = 0;
+  int tokens = 1, group = 1, head_dim = 0;
+  const void* keys = nullptr;  // of the head's positions from 0 on
+  const void* values = nullptr;
+  size_t range_stride = 0;  // bytes from the first position of a range to that of the next, in both
   KvType type = KvType::F16;
-  int group = 1, head_dim = 0;
-  int first = 0, keys = 0;   // positions [first, keys) take part (first > 0: sliding window)
-  float scale = 1.f;         // of q.k before the softmax
-  float* out = nullptr;      // [group, head_dim]
-  float* scratch = nullptr;  // [group * (keys - first)], 64-byte aligned
+  int position = 0;          // of token 0, >= first
+  int first = 0, last = 0;   // [first, last) take part; first a multiple of kKeyBlock
+  float scale = 1.f;         // of q before the scores
+  float* out = nullptr;      // [tokens, group, head_dim]
+  float* tops = nullptr;     // [tokens, group]
+  float* totals = nullptr;   // [tokens, group]
+  float* scratch = nullptr;  // [attention_scratch()], 64-byte aligned
 };
 
 enum class Norm : uint8_t { One, Two, Max };  // aggregation A of pop-method eq. (2): sum, Euclidean, maximum
@@ -88,8 +102,14 @@ struct KernelTable {
   void (*silu_mul)(const float* gate_up, IndexList list, int begin, int end, float* h);
   // Rotates pairs of one head. interleaved: pairs (2i, 2i+1), else (i, i + dim/2). cos_sin: [dim] as cos_0, sin_0, cos_1, ...
   void (*rope)(float* head, int dim, bool interleaved, const float* cos_sin);
-  void (*store_kv)(const float* x, int n, KvType type, void* out);
+  // One position's key or value, x : [head_dim], into a head's range (kv.h); position: within it.
+  void (*store_key)(const float* x, int head_dim, KvType type, int position, void* keys);
+  void (*store_value)(const float* x, int head_dim, KvType type, int position, void* values);
   void (*attention)(const AttentionArgs& args);
+  // One head of one token from its parts, ascending: part p at parts + p * stride, its top and total at tops[p * step],
+  // totals[p * step]. y : [head_dim] = sum of e^(top_p - top) * part_p / sum of e^(top_p - top) * total_p.
+  void (*attention_merge)(const float* parts, size_t stride, const float* tops, const float* totals, size_t step,
+                          int count, int head_dim, float* y);
 
   // --- logits
   int (*argmax)(const float* x, int n);          // ties to the lowest index; NaN never wins

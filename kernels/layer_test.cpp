@@ -1,8 +1,7 @@
-// Everything but the weight products, of every table: against float64 written here, with tolerances from the number of
+// Everything but the weight products and attention, of every table: against float64 written here, with tolerances from the number of
 // float32 operations (2^-24 each, relative to the terms), and the rule that a cut of the work changes no bit.
 #include <algorithm>
 
-#include "base/float16.h"
 #include "kernels/test_matrix.h"
 
 namespace pop::kernel_test {
@@ -93,84 +92,6 @@ TEST_P(Layer, Rope) {
                      size = std::fabs(head[a]) + std::fabs(head[b]);
         ASSERT_NEAR(out[a], head[a] * cos - head[b] * sin, 4 * kEps * size) << dim << " " << i;
         ASSERT_NEAR(out[b], head[a] * sin + head[b] * cos, 4 * kEps * size) << dim << " " << i;
-      }
-    }
-}
-
-// Rounding to half and bfloat16 is exact, so the bytes are base/float16.h's.
-TEST_P(Layer, StoreKv) {
-  std::vector<float> x = random_vector(83, 6, 100.f);
-  x[0] = 65519.f, x[1] = 65520.f, x[2] = 1e-7f, x[3] = -0.f, x[4] = INFINITY, x[5] = 1.00048828125f;
-  std::vector<uint16_t> halves(x.size());
-  for (const KvType type : {KvType::F16, KvType::BF16}) {
-    table().store_kv(x.data(), int(x.size()), type, halves.data());
-    for (size_t i = 0; i < x.size(); ++i)
-      ASSERT_EQ(halves[i], type == KvType::F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i])) << x[i];
-  }
-  std::vector<float> copy(x.size());
-  table().store_kv(x.data(), int(x.size()), KvType::F32, copy.data());
-  EXPECT_TRUE(same_bits(copy, x));
-}
-
-struct Heads {
-  int group, dim, first, keys;
-};
-
-std::vector<float> attend(const KernelTable& table, const Heads& c, KvType type, const float* q, const void* k,
-                          const void* v, int group) {
-  std::vector<float> out(size_t(group * c.dim));
-  AlignedBuffer scratch(size_t(group * (c.keys - c.first)) * sizeof(float) + 64);
-  table.attention({q, k, v, type, group, c.dim, c.first, c.keys, 0.125f, out.data(), scratch.as<float>().data()});
-  return out;
-}
-
-TEST_P(Layer, Attention) {
-  for (const Heads& c : {Heads{3, 64, 0, 1},
-                         {3, 64, 0, 37},
-                         {1, 64, 5, 130},
-                         {8, 128, 0, 19},
-                         {7, 80, 3, 21},
-                         {2, 10, 0, 6},
-                         {4, 32, 99, 100}})
-    for (const KvType type : {KvType::F32, KvType::F16, KvType::BF16}) {
-      const int held = c.keys * c.dim;
-      const std::vector<float> q = random_vector(c.group * c.dim, 7, 3.f), k = random_vector(held, 8),
-                               v = random_vector(held, 9);
-      std::vector<uint8_t> kb(size_t(held) * (type == KvType::F32 ? 4 : 2)), vb(kb.size());
-      scalar().store_kv(k.data(), held, type, kb.data());
-      scalar().store_kv(v.data(), held, type, vb.data());
-      const auto value = [&](const std::vector<float>& x, int i) {
-        return type == KvType::F32   ? double(x[size_t(i)])
-               : type == KvType::F16 ? double(f16_to_f32(f32_to_f16(x[size_t(i)])))
-                                     : double(bf16_to_f32(f32_to_bf16(x[size_t(i)])));
-      };
-      const std::vector<float> out = attend(table(), c, type, q.data(), kb.data(), vb.data(), c.group);
-      for (int g = 0; g < c.group; ++g) {
-        std::vector<double> score;
-        double top = -INFINITY, total = 0, error = 0;
-        for (int t = c.first; t < c.keys; ++t) {
-          double dot = 0, size = 0;
-          for (int i = 0; i < c.dim; ++i) {
-            dot += double(q[size_t(g * c.dim + i)]) * value(k, t * c.dim + i);
-            size += std::fabs(double(q[size_t(g * c.dim + i)]) * value(k, t * c.dim + i));
-          }
-          score.push_back(dot * 0.125);
-          top = std::max(top, score.back());
-          error = std::max(
-              error, (c.dim + 4) * kEps * size * 0.125);  // absolute error of a score = relative one of its weight
-        }
-        for (double& s : score) total += s = std::exp(s - top);
-        for (int i = 0; i < c.dim; ++i) {
-          double want = 0, size = 0;
-          for (int t = c.first; t < c.keys; ++t) {
-            want += score[size_t(t - c.first)] / total * value(v, t * c.dim + i);
-            size += score[size_t(t - c.first)] / total * std::fabs(value(v, t * c.dim + i));
-          }
-          ASSERT_NEAR(out[size_t(g * c.dim + i)], want, (2 * error + 2 * kExp + 2 * c.keys * kEps) * size)
-              << g << " " << i;
-        }
-        const std::vector<float> alone = attend(table(), c, type, q.data() + g * c.dim, kb.data(), vb.data(), 1);
-        ASSERT_EQ(std::memcmp(alone.data(), out.data() + g * c.dim, alone.size() * 4), 0) << "head " << g << " alone";
       }
     }
 }

@@ -5,6 +5,7 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/kernels.h"
+#include "model/attention.h"
 #include "model/spec.h"
 #include "prune/policy.h"
 
@@ -24,7 +25,7 @@ inline int column_slices(int rows, int cols) {
 class Activations {
  public:
   Activations(const ModelSpec& spec, const KernelTable& kernels, int max_rows, int context, int threads)
-      : max_rows_(max_rows) {
+      : attention(spec, max_rows, context, threads), max_rows_(max_rows) {
     const auto rows = size_t(max_rows);
     const int widest = std::max({spec.d, spec.f, spec.q_dim()});
     x = floats(rows * size_t(spec.d));
@@ -43,11 +44,14 @@ class Activations {
         act = std::max(act, kernels.acts_bytes(type, layout, widest));
     const size_t groups = (rows + kActsGroup - 1) / kActsGroup;
     for (AlignedBuffer& buffer : packed) buffer = AlignedBuffer(act * groups * kActsGroup);
-    const auto sums = [](int out, int in) { return size_t(column_slices(out, in)) * size_t(out); };
-    partial = floats(std::max({sums(spec.q_dim(), spec.d) + 2 * sums(spec.kv_dim(), spec.d), sums(spec.d, spec.q_dim()),
-                               sums(2 * spec.f, spec.d), sums(spec.d, spec.f)}));
-    attention_stride = (size_t(spec.heads / spec.kv_heads) * size_t(context) + 15) / 16 * 16;
-    attention = floats(size_t(threads) * attention_stride);
+    const auto column_sums = [](int out, int in) { return size_t(column_slices(out, in)) * size_t(out); };
+    partial = floats(
+        std::max({column_sums(spec.q_dim(), spec.d) + 2 * column_sums(spec.kv_dim(), spec.d),
+                  column_sums(spec.d, spec.q_dim()), column_sums(2 * spec.f, spec.d), column_sums(spec.d, spec.f)}) *
+        std::min(rows, size_t(kRowsTogether)));
+    sums = AlignedBuffer(size_t(widest) * sizeof(double));
+    kept_lists_ = AlignedBuffer(rows * size_t(widest) * sizeof(int32_t), AlignedBuffer::Pages::Small);
+    widest_ = size_t(widest);
     selections.resize(rows);
     positions.resize(rows);
     wanted.reserve(rows);
@@ -57,9 +61,14 @@ class Activations {
   // The head runs for at most so many rows at once, whatever the prompt's length.
   static constexpr int kLogitRows = 64;
 
-  AlignedBuffer x, normed, qkv, attended, gate_up, h, masked, delta, cos_sin, logits, partial, attention;
-  AlignedBuffer packed[3];            // x of a site prepared for up to three (arithmetic, layout) pairs
-  size_t attention_stride = 0;        // floats of `attention` that each thread has
+  // Rows that decode serves with one reading of matrices in columns, or of differing lists of units.
+  static constexpr int kRowsTogether = 16;
+  // Room for a list of a row's columns.
+  int32_t* kept(int row) { return reinterpret_cast<int32_t*>(kept_lists_.data()) + size_t(row) * widest_; }
+
+  AlignedBuffer x, normed, qkv, attended, gate_up, h, masked, delta, cos_sin, logits, partial, sums;
+  AlignedBuffer packed[3];  // x of a site prepared for up to three (arithmetic, layout) pairs
+  AttentionPlan attention;
   std::vector<Selection> selections;  // [rows] of the site at hand
   std::vector<int> positions;         // [rows]
   std::vector<int> wanted;            // rows of the pass that want logits
@@ -67,6 +76,8 @@ class Activations {
  private:
   static AlignedBuffer floats(size_t count) { return AlignedBuffer(count * sizeof(float)); }
   int max_rows_;
+  size_t widest_ = 0;
+  AlignedBuffer kept_lists_;
 };
 
 inline float* f32(const AlignedBuffer& buffer) { return reinterpret_cast<float*>(buffer.data()); }

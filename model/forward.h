@@ -35,8 +35,11 @@ struct RunContext {
   std::optional<ActType> activations;  // empty: the committed default per weight type and phase
   SelectionListener* listener = nullptr;
   Stopwatch watch{};
-  // Weights read by passes of decode, of what several rows want once; counted in so many of the passes.
+  // Weights read by passes of decode: what several rows want, once. It takes time to find out, so only of every eighth pass:
+  // the mean is forward_bytes / counted_passes.
   uint64_t forward_bytes = 0, counted_passes = 0;
+  uint64_t decode_passes = 0;
+  bool counts_forward = false;  // the pass under way is counted
 
   ActType act_type(const Matrix& w, Phase phase) const;
 };

@@ -38,17 +38,6 @@ SiteTargets down_targets(const Pass& pass, int layer, int row) {
           Finish::AddToX};
 }
 
-// Calls visit(first, count) for every run of rows that belong to one sequence.
-template <class Visit>
-void for_each_sequence(const Pass& pass, Visit&& visit) {
-  for (int begin = 0, end = 0; begin < pass.count(); begin = end) {
-    for (end = begin + 1; end < pass.count() && pass.rows[size_t(end)].sequence == pass.rows[size_t(begin)].sequence;
-         ++end) {
-    }
-    visit(begin, end - begin);
-  }
-}
-
 void observe(const Pass& pass, Site site, int layer, const float* x, int width) {
   for_each_sequence(pass, [&](int first, int count) {
     if (PolicyState* policy = pass.rows[size_t(first)].sequence->policy.get())
@@ -78,47 +67,6 @@ void norm_rows(const Pass& pass, const float* x, const std::vector<float>& weigh
     for (int r = begin; r < end; ++r)
       pass.run.kernels->rms_norm(x + size_t(r) * size_t(d), weight.data(), d, pass.model.spec.norm_eps,
                                  out + size_t(r) * size_t(d));
-  });
-}
-
-// Rotates queries and keys, appends keys and values to the caches, and lets every token look at its past.
-void attend(const Pass& pass, int layer) {
-  const ModelSpec& s = pass.model.spec;
-  const KernelTable& k = *pass.run.kernels;
-  const size_t ld = size_t(s.q_dim() + 2 * s.kv_dim());
-  const auto head_dim = size_t(s.head_dim);
-  float* const qkv = f32(pass.scratch.qkv);
-  parallel_ranges(*pass.run.pool, pass.count(), 1, [&](int begin, int end, int) {
-    for (int r = begin; r < end; ++r) {
-      const float* angles = f32(pass.scratch.cos_sin) + size_t(r) * size_t(s.rope.dim);
-      float* q = qkv + size_t(r) * ld;
-      const KvCache& kv = pass.rows[size_t(r)].sequence->kv;
-      for (int h = 0; h < s.heads + s.kv_heads; ++h)
-        k.rope(q + size_t(h) * head_dim, s.rope.dim, s.rope.interleaved, angles);
-      const float* keys = q + s.q_dim();
-      for (int h = 0; h < s.kv_heads; ++h) {
-        k.store_kv(keys + size_t(h) * head_dim, s.head_dim, kv.type(), kv.key(layer, h, pass.positions[r]));
-        k.store_kv(keys + s.kv_dim() + size_t(h) * head_dim, s.head_dim, kv.type(),
-                   kv.value(layer, h, pass.positions[r]));
-      }
-    }
-  });
-  const int group = s.heads / s.kv_heads;
-  pass.run.pool->run(pass.count() * s.kv_heads, [&](int piece, int thread) {
-    const int r = piece / s.kv_heads, head = piece % s.kv_heads;
-    const KvCache& kv = pass.rows[size_t(r)].sequence->kv;
-    const size_t query = size_t(head * group) * head_dim;
-    k.attention({.q = qkv + size_t(r) * ld + query,
-                 .k = kv.key_head(layer, head),
-                 .v = kv.value_head(layer, head),
-                 .type = kv.type(),
-                 .group = group,
-                 .head_dim = s.head_dim,
-                 .first = 0,
-                 .keys = pass.positions[r] + 1,
-                 .scale = pass.model.attention_scale,
-                 .out = f32(pass.scratch.attended) + size_t(r) * size_t(s.q_dim()) + query,
-                 .scratch = f32(pass.scratch.attention) + size_t(thread) * pass.scratch.attention_stride});
   });
 }
 
@@ -153,6 +101,7 @@ void head(const Pass& pass, const LogitsSink& sink) {
         const uint64_t bytes = bytes_read(w, {nullptr, s.vocab});
         pass.rows[size_t(row)].sequence->reads.head_bytes += bytes;
         pass.run.watch.profile.bytes[size_t(Part::Head)] += bytes;
+        if (i == 0 && pass.run.counts_forward) pass.run.forward_bytes += bytes;
       }
       pass.run.watch.mark(Part::Head);
       if (sink) sink(row, of_row);
@@ -191,8 +140,11 @@ void forward(const Model& model, RunContext& run, Activations& scratch, Phase ph
   Stopwatch& watch = run.watch;
   watch.enter(phase);
   prepare(scratch, model, rows);
+  run.counts_forward = phase == Phase::Decode && run.decode_passes++ % 8 == 0;
+  run.counted_passes += run.counts_forward ? 1 : 0;
   const Pass pass{model, run, scratch, phase, rows, scratch.positions.data()};
   float *const x = f32(scratch.x), *const normed = f32(scratch.normed);
+  scratch.attention.cut(pass);
   watch.mark(Part::Embed);
 
   for (int layer = 0; layer < s.layers; ++layer) {

@@ -1,7 +1,9 @@
 #include "model/project.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <deque>
 
 #include "base/sanitizer.h"
 #include "kernels/pack.h"
@@ -82,6 +84,70 @@ class ReadGuard {
 
 IndexList everything(int count) { return {nullptr, count}; }
 
+// What any of some lists holds.
+class Union {
+ public:
+  explicit Union(int all) : marks_(size_t(all)) {}
+  void add(IndexList list) {
+    whole_ = whole_ || (list.index == nullptr && list.count > 0);
+    for (int i = 0; !whole_ && i < list.count; ++i) marks_[size_t(list.index[i])] = 1;
+  }
+  IndexList list() {
+    if (whole_) return everything(int(marks_.size()));
+    for (size_t i = 0; i < marks_.size(); ++i)
+      if (marks_[i] != 0) members_.push_back(int32_t(i));
+    return {members_.data(), int(members_.size())};
+  }
+
+ private:
+  std::vector<uint8_t> marks_;
+  std::vector<int32_t> members_;
+  bool whole_ = false;
+};
+
+// What of matrix i of its site a row reads.
+IndexList read_list(const Matrix& w, const Selection& selection) {
+  const bool rows = w.layout == Layout::Rows;
+  const bool skips = selection.kind == (rows ? Selection::Kind::Rows : Selection::Kind::Columns);
+  return skips ? selection.list : everything(rows ? w.rows / w.unit : w.cols);
+}
+
+// The rows of a pass at one site: their selections and matrices.
+struct SiteRows {
+  const Pass& pass;
+  Site site;
+  int layer;
+  TargetsOf targets_of;
+  SiteTargets targets(int row) const { return targets_of(pass, layer, row); }
+  const Selection& selection(int row) const { return pass.scratch.selections[size_t(row)]; }
+  // Calls visit(matrix, what rows [begin, end) read of it) for the i-th matrix of the site, for each copy of it once.
+  template <class Visit>
+  void for_each_matrix(int i, int begin, int end, Visit&& visit) const {
+    for (int r = begin; r < end; ++r) {
+      const Matrix& w = *targets(r).w[i];
+      bool known = false;
+      for (int before = begin; before < r && !known; ++before) known = targets(before).w[i] == &w;
+      if (known) continue;
+      Union all(w.layout == Layout::Rows ? w.rows / w.unit : w.cols);
+      for (int other = r; other < end; ++other)
+        if (targets(other).w[i] == &w) all.add(read_list(w, selection(other)));
+      visit(w, all.list());
+    }
+  }
+};
+
+// In AddressSanitizer builds: while they live, reading what no row of [begin, end) counts as read is reported as an error.
+class ReadGuards {
+ public:
+  ReadGuards(const SiteRows& rows, int i, int begin, int end) {
+    if constexpr (kAddressSanitizer)
+      rows.for_each_matrix(i, begin, end, [&](const Matrix& w, IndexList list) { guards_.emplace_back(w, list); });
+  }
+
+ private:
+  std::deque<ReadGuard> guards_;
+};
+
 // Outputs of the units list[begin .. end) of one row of the pass are there.
 void finish(const Pass& pass, const SiteTargets& targets, int row, IndexList list, int begin, int end) {
   const float* y = targets.y[0] + size_t(row) * targets.ldy[0];
@@ -96,73 +162,99 @@ void finish(const Pass& pass, const SiteTargets& targets, int row, IndexList lis
 
 // How the work of one matrix in columns is cut: slices of its inputs, whose sums are added in order, by tiles of its outputs.
 struct ColumnCut {
-  int width, slices, tile, tiles, first;  // first: piece of the region
-  float* partial;                         // [slices, rows]
+  int width = 0, slices = 0, tile = 0, tiles = 0;
+  int first = 0;  // piece of the region
+  size_t at = 0;  // of [slices, rows] among a row's partial sums
 };
 
-ColumnCut cut_columns(const Matrix& w, int threads, int first, float* partial) {
+// Columns of a slice of the input, and outputs of a tile: small enough that what one row has read of them is still in the
+// second-level cache when the next row of the batch wants it.
+constexpr size_t kTileBytes = size_t(1) << 20;
+
+ColumnCut cut_columns(const Matrix& w, int threads, int rows) {
   // Tiles are whole cache lines of every type, and a multiple of what a kernel takes at once; slices alone are preferred, for
   // a tile's runs of bytes are shorter than a column.
   constexpr int kLongest = 8192, kPieces = 3;  // kPieces: per thread
-  ColumnCut cut{column_slice(w.rows, w.cols), column_slices(w.rows, w.cols), 0, 0, first, partial};
-  const int least = (w.rows + kLongest - 1) / kLongest, most = std::max(1, w.rows / 256);
+  ColumnCut cut{.width = column_slice(w.rows, w.cols), .slices = column_slices(w.rows, w.cols)};
+  const int most = std::max(1, w.rows / 256);
+  int least = (w.rows + kLongest - 1) / kLongest;
+  if (rows > 1) {
+    const size_t slice_bytes = bytes_read(w, everything(w.cols)) / size_t(cut.slices);
+    least = std::max(least, int(std::min<size_t>((slice_bytes + kTileBytes - 1) / kTileBytes, size_t(most))));
+  }
   cut.tiles = std::clamp((threads * kPieces + cut.slices - 1) / cut.slices, std::min(least, most), most);
   cut.tile = ((w.rows + cut.tiles - 1) / cut.tiles + 127) / 128 * 128;
   cut.tiles = (w.rows + cut.tile - 1) / cut.tile;
   return cut;
 }
 
-// One row, all matrices of the site that lie in columns: partial sums per slice of the input, added in slice order.
-void decode_columns(const Pass& pass, const SiteTargets& targets, const int* packing, const SiteInputs& inputs, int row,
-                    IndexList list) {
-  ThreadPool& pool = *pass.run.pool;
+// Adds the slices of matrix i of rows [begin, end) in order.
+void add_slices(const SiteRows& rows, const ColumnCut& cut, size_t per_row, int i, int begin, int end) {
+  const Pass& pass = rows.pass;
+  const SiteTargets targets = rows.targets(begin);
+  const Matrix& w = *targets.w[i];
+  const int unit = targets.finish == Finish::SiluMul ? w.unit : 1, units = w.rows / unit;
+  const auto add = [&](int row, int from, int to) {  // units
+    float* const y = targets.y[i] + size_t(row) * targets.ldy[i];
+    const float* const partial = f32(pass.scratch.partial) + size_t(row - begin) * per_row + cut.at;
+    const auto at = size_t(from) * size_t(unit), n = size_t(to - from) * size_t(unit);
+    std::memcpy(y + at, partial + at, n * sizeof(float));
+    for (int s = 1; s < cut.slices; ++s)
+      pass.run.kernels->add(partial + size_t(s) * size_t(w.rows) + at, int(n), y + at);
+    finish(pass, targets, row, everything(units), from, to);
+  };
+  // A small sum is done before a second thread has heard of it.
+  constexpr int kShared = 32768;
+  if ((end - begin) * cut.slices * w.rows < kShared) {
+    for (int r = begin; r < end; ++r) add(r, 0, units);
+  } else if (end - begin == 1) {
+    parallel_ranges(*pass.run.pool, units, 256, [&](int from, int to, int) { add(begin, from, to); });
+  } else {
+    pass.run.pool->run(end - begin, [&](int r, int) { add(begin + r, 0, units); });
+  }
+}
+
+// Rows [begin, end) of the pass, all matrices of the site that lie in columns: partial sums per slice of the input, added in
+// slice order. A piece serves one row after the other, so that a column that several want comes from memory once.
+void decode_columns(const SiteRows& rows, const int* packing, const SiteInputs& inputs, int begin, int end) {
+  const Pass& pass = rows.pass;
+  const SiteTargets first = rows.targets(begin);
   ColumnCut cuts[3];
-  std::optional<ReadGuard> guards[3];
+  std::optional<ReadGuards> guards[3];
   int pieces = 0;
-  float* partial = f32(pass.scratch.partial);
-  for (int i = 0; i < targets.count; ++i) {
-    const Matrix& w = *targets.w[i];
-    cuts[i] = {0, 0, 0, 0, pieces, partial};
-    if (w.layout != Layout::Columns) continue;
-    if constexpr (kAddressSanitizer) guards[i].emplace(w, list);
-    cuts[i] = cut_columns(w, pool.threads(), pieces, partial);
+  size_t per_row = 0;
+  for (int i = 0; i < first.count; ++i) {
+    const Matrix& w = *first.w[i];
+    if (w.layout == Layout::Columns) {
+      if constexpr (kAddressSanitizer) guards[i].emplace(rows, i, begin, end);
+      cuts[i] = cut_columns(w, pass.run.pool->threads(), end - begin);
+    }
+    cuts[i].first = pieces;
+    cuts[i].at = per_row;
     pieces += cuts[i].slices * cuts[i].tiles;
-    partial += size_t(cuts[i].slices) * size_t(w.rows);
+    per_row += size_t(cuts[i].slices) * size_t(w.rows);
   }
   if (pieces == 0) return;
-  const auto begin_of = [&](int column) {  // first place in the list at or after a column
+  const auto begin_of = [](IndexList list, int column) {  // first place in the list at or after a column
     if (list.index == nullptr) return std::min(column, list.count);
     return int(std::lower_bound(list.index, list.index + list.count, column) - list.index);
   };
-  pool.run(pieces, [&](int piece, int) {
-    int i = targets.count - 1;
+  pass.run.pool->run(pieces, [&](int piece, int) {
+    int i = first.count - 1;
     while (piece < cuts[i].first || cuts[i].slices == 0) --i;
-    const Matrix& w = *targets.w[i];
     const ColumnCut& cut = cuts[i];
     const int slice = (piece - cut.first) / cut.tiles, row0 = (piece - cut.first) % cut.tiles * cut.tile;
-    pass.run.kernels->axpy_columns(w, inputs.rows(packing[i], 0, pass.count()), row, list, begin_of(slice * cut.width),
-                                   begin_of((slice + 1) * cut.width), row0, std::min(w.rows, row0 + cut.tile),
-                                   cut.partial + size_t(slice) * size_t(w.rows));
+    for (int r = begin; r < end; ++r) {
+      const Matrix& w = *rows.targets(r).w[i];
+      const IndexList list = read_list(w, rows.selection(r));
+      pass.run.kernels->axpy_columns(
+          w, inputs.rows(packing[i], 0, pass.count()), r, list, begin_of(list, slice * cut.width),
+          begin_of(list, (slice + 1) * cut.width), row0, std::min(w.rows, row0 + cut.tile),
+          f32(pass.scratch.partial) + size_t(r - begin) * per_row + cut.at + size_t(slice) * size_t(w.rows));
+    }
   });
-  for (int i = 0; i < targets.count; ++i) {
-    if (cuts[i].slices == 0) continue;
-    const Matrix& w = *targets.w[i];
-    float* const y = targets.y[i] + size_t(row) * targets.ldy[i];
-    const int unit = targets.finish == Finish::SiluMul ? w.unit : 1;
-    const auto add_slices = [&](int begin, int end, int) {  // units
-      const auto first = size_t(begin) * size_t(unit), n = size_t(end - begin) * size_t(unit);
-      std::memcpy(y + first, cuts[i].partial + first, n * sizeof(float));
-      for (int s = 1; s < cuts[i].slices; ++s)
-        pass.run.kernels->add(cuts[i].partial + size_t(s) * size_t(w.rows) + first, int(n), y + first);
-      finish(pass, targets, row, everything(w.rows / unit), begin, end);
-    };
-    // A small sum is done before a second thread has heard of it.
-    constexpr int kShared = 32768;
-    if (cuts[i].slices * w.rows >= kShared)
-      parallel_ranges(pool, w.rows / unit, 256, add_slices);
-    else
-      add_slices(0, w.rows / unit, 0);
-  }
+  for (int i = 0; i < first.count; ++i)
+    if (cuts[i].slices > 0) add_slices(rows, cuts[i], per_row, i, begin, end);
 }
 
 bool same_units(const Selection& a, const Selection& b) {
@@ -187,10 +279,8 @@ void count_reads(const Pass& pass, Site site, int layer, const SiteTargets& targ
     const Matrix& w = *targets.w[i];
     const bool by_rows = selection.kind == Selection::Kind::Rows,
                by_columns = selection.kind == Selection::Kind::Columns;
-    const bool skips = (by_rows && w.layout == Layout::Rows) || (by_columns && w.layout == Layout::Columns);
-    const int all = w.layout == Layout::Rows ? w.rows / w.unit : w.cols;
-    const uint64_t bytes =
-        sequence.cached_bytes(site, layer, i, w, skips ? selection.list : everything(all), !skips || selection.lasting);
+    const IndexList list = read_list(w, selection);
+    const uint64_t bytes = sequence.cached_bytes(site, layer, i, w, list, list.index == nullptr || selection.lasting);
     sequence.reads.block_bytes += bytes;
     pass.run.watch.profile.bytes[size_t(part_of(site))] += bytes;
     sequence.reads.elements_used += by_rows      ? uint64_t(selection.list.count) * uint64_t(w.unit) * uint64_t(w.cols)
@@ -239,21 +329,53 @@ void project_prefill(const Pass& pass, const SiteTargets& targets, const float* 
 
 namespace {
 
-// Asks the row's policy, prepares its input, and computes what lies in columns.
-void select_and_pack(const Pass& pass, Site site, int layer, const float* x, int width, int r,
-                     const SiteTargets& targets, const int* packing, const SiteInputs& inputs) {
-  Sequence& sequence = *pass.rows[size_t(r)].sequence;
-  Selection& selection = pass.scratch.selections[size_t(r)];
-  selection = {};
-  if (sequence.policy != nullptr) {
-    pass.run.watch.begin_select(part_of(site));
-    const int position = pass.positions[r];
-    selection = sequence.policy->select(site, layer, {x, size_t(width)}, position);
+// A row's list stays as it is until its state is asked again at this site: for a later row of the same text it is copied.
+void keep_list(const Pass& pass, int row, Selection& selection) {
+  const bool asked_again =
+      row + 1 < pass.count() && pass.rows[size_t(row) + 1].sequence == pass.rows[size_t(row)].sequence;
+  if (!asked_again || selection.lasting || selection.list.index == nullptr) return;
+  int32_t* const kept = pass.scratch.kept(row);
+  std::copy_n(selection.list.index, selection.list.count, kept);
+  selection.list.index = kept;
+}
+
+// What rows with one policy between them (--partition shared) are asked about: the root of the mean square of each input.
+const float* mean_input(const Pass& pass, const float* x, int width) {
+  double* const sums = reinterpret_cast<double*>(pass.scratch.sums.data());
+  std::fill(sums, sums + width, 0.0);
+  pass.run.kernels->add_squares(x, pass.count(), size_t(width), width, sums);
+  float* const mean = f32(pass.scratch.masked);
+  for (int i = 0; i < width; ++i) mean[i] = float(std::sqrt(sums[i] / pass.count()));
+  return mean;
+}
+
+// Asks the policies of all rows, each about its row, or the one they share about all.
+void select(const SiteRows& rows, const float* x, int width) {
+  const Pass& pass = rows.pass;
+  const bool shared = pass.count() > 1 && pass.rows[0].sequence->shares_policy;
+  for (int r = 0; r < pass.count(); ++r) {
+    Sequence& sequence = *pass.rows[size_t(r)].sequence;
+    Selection& selection = pass.scratch.selections[size_t(r)];
+    if (shared && r > 0) {
+      selection = pass.scratch.selections[0];
+      continue;
+    }
+    selection = {};
+    if (sequence.policy == nullptr) continue;
+    pass.run.watch.begin_select(part_of(rows.site));
+    const float* const about = shared ? mean_input(pass, x, width) : x + size_t(r) * size_t(width);
+    selection = sequence.policy->select(rows.site, rows.layer, {about, size_t(width)}, pass.positions[r]);
+    if (!shared) keep_list(pass, r, selection);
     if (selection.kind != Selection::Kind::Full && pass.run.listener != nullptr)
-      pass.run.listener->chosen(sequence, position, layer, site, selection);
+      pass.run.listener->chosen(sequence, pass.positions[r], rows.layer, rows.site, selection);
     pass.run.watch.end_select();
   }
-  count_reads(pass, site, layer, targets, selection, sequence);
+}
+
+// A row's input, prepared for the site's matrices.
+void pack(const SiteRows& rows, const float* x, int width, int r, const SiteInputs& inputs) {
+  const Pass& pass = rows.pass;
+  const Selection& selection = rows.selection(r);
   const bool by_columns = selection.kind == Selection::Kind::Columns;
   if (by_columns && selection.zero_rest) {
     float* masked = f32(pass.scratch.masked);
@@ -263,61 +385,103 @@ void select_and_pack(const Pass& pass, Site site, int layer, const float* x, int
   }
   inputs.pack_row(r, x);
   if (by_columns) inputs.mask_row(r, selection.list);
-  decode_columns(pass, targets, packing, inputs, r, by_columns ? selection.list : everything(width));
 }
 
 // A piece of decode's rows is not shorter: it would not be a stream (measured: docs/kernels.md).
 constexpr size_t kPieceBytes = size_t(16) << 10;
 
-// Rows [begin, end) of the pass, which share matrices and selected units: all matrices of the site in one parallel region.
-void decode_rows(const Pass& pass, const SiteTargets& targets, const Selection& selection, const int* packing,
-                 const SiteInputs& inputs, int begin, int end) {
-  int pieces[4] = {0, 0, 0, 0}, size[3] = {1, 1, 1};
+// Consecutive rows of the pass that share matrices and selected units.
+struct RowGroup {
+  int begin, end;
+  SiteTargets targets;
   IndexList lists[3];
-  std::optional<ReadGuard> guards[3];
-  for (int i = 0; i < targets.count; ++i) {
-    const Matrix& w = *targets.w[i];
+};
+
+// All matrices of the site that lie in rows, in one parallel region. Of one group a piece is a part of its list; of several a
+// range of units, which serves one group after the other, so that a unit that several want comes from memory once.
+void decode_groups(const SiteRows& rows, std::span<const RowGroup> groups, const int* packing,
+                   const SiteInputs& inputs) {
+  const Pass& pass = rows.pass;
+  const SiteTargets& first = groups[0].targets;
+  int pieces[4] = {0, 0, 0, 0}, size[3] = {1, 1, 1};
+  std::optional<ReadGuards> guards[3];
+  for (int i = 0; i < first.count; ++i) {
+    const Matrix& w = *first.w[i];
     pieces[i + 1] = pieces[i];
     if (w.layout != Layout::Rows) continue;
-    lists[i] = selection.kind == Selection::Kind::Rows ? selection.list : everything(w.rows / w.unit);
-    if constexpr (kAddressSanitizer) guards[i].emplace(w, lists[i]);
+    if constexpr (kAddressSanitizer) guards[i].emplace(rows, i, groups.front().begin, groups.back().end);
+    const int count = groups.size() == 1 ? groups[0].lists[i].count : w.rows / w.unit;
     const int least = std::max(4, int(kPieceBytes / std::max<size_t>(1, unit_bytes(w))));
     const int most = pass.run.pool->threads() * kPiecesPerThread;
-    size[i] = std::max(least, (lists[i].count + most - 1) / most);
-    pieces[i + 1] += (lists[i].count + size[i] - 1) / size[i];
+    size[i] = std::max(least, (count + most - 1) / most);
+    pieces[i + 1] += (count + size[i] - 1) / size[i];
   }
-  for (int i = targets.count; i < 3; ++i) pieces[i + 1] = pieces[i];
+  for (int i = first.count; i < 3; ++i) pieces[i + 1] = pieces[i];
+  if (pieces[3] == 0) return;
   pass.run.pool->run(pieces[3], [&](int piece, int) {
     int i = 0;
     while (piece >= pieces[i + 1]) ++i;
-    const int from = (piece - pieces[i]) * size[i], to = std::min(lists[i].count, from + size[i]);
-    pass.run.kernels->dot_units(*targets.w[i], inputs.rows(packing[i], begin, end - begin), lists[i], from, to,
-                                targets.y[i] + size_t(begin) * targets.ldy[i], targets.ldy[i]);
-    for (int r = begin; r < end; ++r) finish(pass, targets, r, lists[i], from, to);
+    const int unit = (piece - pieces[i]) * size[i];
+    for (const RowGroup& g : groups) {
+      const IndexList list = g.lists[i];
+      int from = std::min(list.count, unit), to = std::min(list.count, unit + size[i]);
+      if (groups.size() > 1 && list.index != nullptr) {
+        const int32_t* const end = list.index + list.count;
+        from = int(std::lower_bound(list.index, end, unit) - list.index);
+        to = int(std::lower_bound(list.index + from, end, unit + size[i]) - list.index);
+      }
+      if (from == to) continue;
+      pass.run.kernels->dot_units(*g.targets.w[i], inputs.rows(packing[i], g.begin, g.end - g.begin), list, from, to,
+                                  g.targets.y[i] + size_t(g.begin) * g.targets.ldy[i], g.targets.ldy[i]);
+      for (int r = g.begin; r < g.end; ++r) finish(pass, g.targets, r, list, from, to);
+    }
   });
+}
+
+void decode_rows(const SiteRows& rows, const int* packing, const SiteInputs& inputs) {
+  const int n = rows.pass.count();
+  RowGroup groups[Activations::kRowsTogether];
+  size_t count = 0;
+  for (int begin = 0, end = 0; begin < n; begin = end) {
+    RowGroup& g = groups[count++];
+    g = {begin, begin, rows.targets(begin), {}};
+    for (end = begin + 1; end < n; ++end)
+      if (!same_units(rows.selection(begin), rows.selection(end)) || rows.targets(end).w[0] != g.targets.w[0]) break;
+    g.end = end;
+    for (int i = 0; i < g.targets.count; ++i) g.lists[i] = read_list(*g.targets.w[i], rows.selection(begin));
+    if (count < std::size(groups) && end < n) continue;
+    decode_groups(rows, {groups, count}, packing, inputs);
+    count = 0;
+  }
+}
+
+// Weights that a pass reads at this site: what several rows want, once.
+void count_forward(const SiteRows& rows) {
+  const Pass& pass = rows.pass;
+  const SiteTargets first = rows.targets(0);
+  for (int i = 0; i < first.count; ++i)
+    rows.for_each_matrix(i, 0, pass.count(),
+                         [&](const Matrix& w, IndexList list) { pass.run.forward_bytes += bytes_read(w, list); });
 }
 
 }  // namespace
 
 void project_decode(const Pass& pass, Site site, int layer, const float* x, int width, TargetsOf targets_of) {
+  const SiteRows rows{pass, site, layer, targets_of};
   const int n = pass.count();
   SiteInputs inputs(pass, width);
-  const SiteTargets first = targets_of(pass, layer, 0);  // types and layouts are the same for every row
+  const SiteTargets first = rows.targets(0);  // types and layouts are the same for every row
   int packing[3] = {};
   for (int i = 0; i < first.count; ++i) packing[i] = inputs.add(*first.w[i]);
-  // A column list lives until the same state's next select() at this site, so it is used up row by row; units of matrices
-  // in rows, whose list is one for the whole sequence, wait to be computed together.
-  for (int r = 0; r < n; ++r)
-    select_and_pack(pass, site, layer, x + size_t(r) * size_t(width), width, r, targets_of(pass, layer, r), packing,
-                    inputs);
-  const std::vector<Selection>& selections = pass.scratch.selections;
-  for (int begin = 0, end = 0; begin < n; begin = end) {
-    const SiteTargets shared = targets_of(pass, layer, begin);
-    const Selection& selection = selections[size_t(begin)];
-    for (end = begin + 1; end < n; ++end)
-      if (!same_units(selection, selections[size_t(end)]) || targets_of(pass, layer, end).w[0] != shared.w[0]) break;
-    decode_rows(pass, shared, selection, packing, inputs, begin, end);
+  select(rows, x, width);
+  for (int r = 0; r < n; ++r) {
+    count_reads(pass, site, layer, rows.targets(r), rows.selection(r), *pass.rows[size_t(r)].sequence);
+    pack(rows, x + size_t(r) * size_t(width), width, r, inputs);
   }
+  if (pass.run.counts_forward) count_forward(rows);
+  for (int begin = 0; begin < n; begin += Activations::kRowsTogether)
+    decode_columns(rows, packing, inputs, begin, std::min(n, begin + Activations::kRowsTogether));
+  decode_rows(rows, packing, inputs);
 }
 
 }  // namespace pop

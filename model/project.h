@@ -18,6 +18,17 @@ struct Pass {
   int count() const { return int(rows.size()); }
 };
 
+// Calls visit(first, count) for every run of rows that belong to one sequence.
+template <class Visit>
+void for_each_sequence(const Pass& pass, Visit&& visit) {
+  for (int begin = 0, end = 0; begin < pass.count(); begin = end) {
+    for (end = begin + 1; end < pass.count() && pass.rows[size_t(end)].sequence == pass.rows[size_t(begin)].sequence;
+         ++end) {
+    }
+    visit(begin, end - begin);
+  }
+}
+
 // What becomes of a site's outputs, in the region that makes them. Of sites with one matrix.
 enum class Finish : uint8_t {
   None,

@@ -31,7 +31,8 @@ struct Sequence {
   int length = 0;     // positions in the cache
   int prefilled = 0;  // of them, from the last prefill on: decode began here
   KvCache kv;
-  std::unique_ptr<PolicyState> policy;  // null: dense, nothing is asked
+  std::shared_ptr<PolicyState> policy;  // null: dense, nothing is asked
+  bool shares_policy = false;           // --partition shared: one state for all sequences of a batch
   std::vector<PackedFfn> packed;        // [layers] or empty; memory stays for the next partition
   bool use_packed = false;              // from pack_ffn() until the next prefill
   ReadCounts reads;

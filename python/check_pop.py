@@ -7,7 +7,7 @@
 
 Of each case, with --activations f32 --kv f32:
   partition  R, C and P equal in every layer, but for members that score within 1e-5 (relative) of a border;
-             of pop+: counted scores equal, tau within 1e-4 (of all that scores rounded within 1e-5 could give)
+             of pop+: counted scores equal, tau within 5e-4 (of all that scores rounded within 1e-5 could give)
   replay     the reference applies the sets that the engine chose: all log-probabilities within 1e-3, and its own ranking
              agrees with each choice but for pairs within 1e-4 (columns: scores within 1e-4 of tau)
   free run   the reference chooses for itself: as the engine did up to the first such pair; from there on a mean KL <= 1e-3.
@@ -38,7 +38,7 @@ import golden_file
 import pop_cases
 from pop_cases import DECODED, lead_of_outsiders, pr
 
-BORDER, PAIR, TAU, LOGPROB, MEAN_KL, SAME_KL, SHARE = 1e-5, 1e-4, 1e-4, 1e-3, 1e-3, 1e-6, 1e-6
+BORDER, PAIR, TAU, LOGPROB, MEAN_KL, SAME_KL, SHARE = 1e-5, 1e-4, 5e-4, 1e-3, 1e-3, 1e-6, 1e-6
 
 
 class Failure(Exception):

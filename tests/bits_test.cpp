@@ -167,6 +167,82 @@ INSTANTIATE_TEST_SUITE_P(Types, Bits,
                          testing::Values(DType::Q4_1, DType::Q8_0, DType::Q4_0, DType::F16, DType::BF16, DType::F32),
                          [](const auto& param) { return traits(param.param).name; });
 
+// The other methods that choose differently for each text of a batch.
+TEST(Batch, EveryMethodIsAlone) {
+  for (const std::string& isa : available_isa_names()) {
+    Engine engine({.model = kSource, .threads = 2, .isa = isa, .context = 128});
+    std::vector<ScoreRequest> requests;
+    for (int i = 0; i < 17; ++i) requests.push_back({.ids = ids_of(i, 12 + 3 * i), .split = 1 + 2 * i});
+    for (const PruneSettings& method : {PruneSettings{.method = "dense"},
+                                        {.method = "pop", .ratio = 0.2, .gamma = 0.5},
+                                        {.method = "pop", .ratio = 0.2, .metric = "gate-up"},
+                                        {.method = "fixed", .ratio = 0.3},
+                                        {.method = "full", .ratio = 0.3},
+                                        {.method = "random", .ratio = 0.3, .random_every = "token"},
+                                        {.method = "pop+", .ratio = 0.4}}) {
+      std::string alone;
+      for (const ScoreRequest& request : requests) alone += hash_of(engine, method, {&request, 1});
+      for (const int batch : {2, 17})
+        EXPECT_EQ(hash_of(engine, method, requests, batch), alone) << isa << method.method;
+    }
+  }
+}
+
+// One partition for a batch: whatever the threads and chunks; of equal texts it is what each would have alone; and of
+// different ones it is not.
+TEST(Batch, SharedPartition) {
+  const std::vector<ScoreRequest> texts = {{.ids = ids_of(1, 60), .split = 40}, {.ids = ids_of(2, 50), .split = 33}};
+  const std::vector<ScoreRequest> equal(3, texts[0]);
+  for (const std::string& isa : available_isa_names()) {
+    Engine one({.model = kSource, .threads = 1, .isa = isa, .context = 128}),
+        three({.model = kSource, .threads = 3, .isa = isa, .context = 128, .prefill_chunk = 7});
+    for (PruneSettings method : {PruneSettings{.method = "pop", .ratio = 0.3, .gamma = 0.5},
+                                 {.method = "pop", .ratio = 0.3, .metric = "gate-up"},
+                                 {.method = "pop+", .ratio = 0.3}}) {
+      const std::string alone = hash_of(one, method, {equal.data(), 1}), own = hash_of(one, method, texts, 2);
+      method.partition = "shared";
+      const std::string shared = hash_of(one, method, texts, 2);
+      EXPECT_NE(shared, own);
+      EXPECT_EQ(hash_of(three, method, texts, 2), shared) << isa << method.method;
+      EXPECT_EQ(hash_of(one, method, texts, 1), own);
+      // pop+'s threshold stands between two of its scores, at a place that their number decides.
+      if (method.method == "pop") EXPECT_EQ(hash_of(one, method, equal, 3), alone + alone + alone) << isa;
+    }
+  }
+  Engine engine({.model = kSource, .context = 128});
+  EXPECT_THROW(engine.session({.method = "pop", .partition = "all"}), Exception);
+  EXPECT_THROW(engine.session({.method = "pop", .prefill = "pruned", .partition = "shared"}), Exception);
+}
+
+// Contexts of several ranges of positions (model/attention.cpp), over every type of cache: several texts, cut prompts, and one
+// text decoded token by token as against 32 at once.
+TEST(LongContext, CutsThreadsAndNeighboursChangeNothing) {
+  const std::vector<ScoreRequest> requests = {{.ids = ids_of(1, 580), .split = 505},
+                                              {.ids = ids_of(2, 300), .split = 299}};
+  for (const std::string& isa : available_isa_names())
+    for (const char* kv : {"f32", "f16", "bf16", "q8_0"}) {
+      SCOPED_TRACE(isa + " " + kv);
+      const auto make = [&](int threads, int chunk) {
+        return Engine({.model = "tests/goldens/tiny-yarn.gguf",  // heads of 32
+                       .threads = threads,
+                       .isa = isa,
+                       .kv = kv,
+                       .context = 600,
+                       .prefill_chunk = chunk});
+      };
+      Engine whole = make(1, 512), cut = make(3, 23);
+      const std::string alone = hash_of(whole, {}, {requests.data(), 1}) + hash_of(whole, {}, {&requests[1], 1});
+      EXPECT_EQ(hash_of(whole, {}, requests, 2), alone);
+      EXPECT_EQ(hash_of(cut, {}, requests, 2), alone);
+      if (isa == "scalar") continue;  // as slow as it is plain
+      const std::vector<int32_t> prompt(requests[0].ids.begin(), requests[0].ids.begin() + 505);
+      const GenerateResult answer = cut.session()->generate(prompt, {.max_tokens = 60, .ignore_eos = true});
+      ScoreRequest forced{.ids = prompt, .split = 505, .score_from = 505};
+      forced.ids.insert(forced.ids.end(), answer.ids.begin(), answer.ids.end() - 1);
+      EXPECT_EQ(hash_of(whole, {}, {&forced, 1}), answer.logits_hash + " ");
+    }
+}
+
 // A chat's second turn continues the prefilled prompt, prefills the answer again, and gives the bits of a fresh run.
 TEST(Conversation, ContinuingEqualsStartingAfresh) {
   Engine engine({.model = kSource, .context = 256});

@@ -63,11 +63,12 @@ PruneSettings PruneArgs::resolved(std::optional<uint64_t> seed) const {
   if (settings.ratio && settings.ffn_sparsity) throw UsageError("--ratio and --ffn-sparsity exclude each other");
   const PruneSettings& s = settings;
   const std::pair<const char*, bool> given[] = {
-      {"--ratio", s.ratio.has_value()},    {"--ffn-sparsity", s.ffn_sparsity.has_value()},
-      {"--ratio-of", !s.ratio_of.empty()}, {"--gamma", s.gamma.has_value()},
-      {"--metric", !s.metric.empty()},     {"--decode-metric", !s.decode_metric.empty()},
-      {"--norm", !s.norm.empty()},         {"--prefill", !s.prefill.empty()},
-      {"--match", !s.match.empty()},       {"--random-every", !s.random_every.empty()}};
+      {"--ratio", s.ratio.has_value()},     {"--ffn-sparsity", s.ffn_sparsity.has_value()},
+      {"--ratio-of", !s.ratio_of.empty()},  {"--gamma", s.gamma.has_value()},
+      {"--metric", !s.metric.empty()},      {"--decode-metric", !s.decode_metric.empty()},
+      {"--norm", !s.norm.empty()},          {"--prefill", !s.prefill.empty()},
+      {"--match", !s.match.empty()},        {"--random-every", !s.random_every.empty()},
+      {"--partition", !s.partition.empty()}};
   for (const auto& [name, present] : given)
     if (present && s.method == "dense")
       throw UsageError(fmt::format("{}: nothing is pruned by method dense; choose one, e.g. --prune pop", name));
@@ -140,9 +141,9 @@ void add_model_options(CLI::App& app, EngineOptions& options) {
       ->option_text("TYPE")
       ->check(one_of({"auto", "f32", "bf16", "i16", "i8"}))
       ->group(group);
-  app.add_option("--kv", options.kv, "Type of the key-value cache: f32, f16, bf16 [f16]")
+  app.add_option("--kv", options.kv, "Type of the key-value cache: f32, f16, bf16, q8_0 [f16]")
       ->option_text("TYPE")
-      ->check(one_of({"f32", "f16", "bf16"}))
+      ->check(one_of({"f32", "f16", "bf16", "q8_0"}))
       ->group(group);
   app.add_option("-c,--ctx", options.context,
                  "Context in tokens; a longer prompt is an error [the model's, at most 8192]")
@@ -192,6 +193,8 @@ void add_prune_options(CLI::App& app, PruneArgs& args) {
   text("--norm", s.norm, "A", {"1", "2", "max"}, "Aggregate over weights: 1, 2, max [2; gate-up: max]");
   text("--prefill", s.prefill, "HOW", {"dense", "pruned"}, "Whether the prompt is pruned too: dense, pruned [dense]");
   text("--match", s.match, "METHOD", method_names(), "pop+: at the planned bytes of METHOD at --ratio [off]");
+  text("--partition", s.partition, "WHOSE", {"sequence", "shared"},
+       "In a batch: one partition per sequence, or one shared by all [sequence]");
   text("--random-every", s.random_every, "WHEN", {"sequence", "token"},
        "random: a new mask per sequence, token [sequence]");
   app.add_flag("--no-pack", args.no_pack, "Use the chosen channels in place; changes no bit of the result")

@@ -14,8 +14,6 @@ void rms_norm(const float* x, const float* weight, int n, float eps, float* out)
 void add_to(const float* x, int n, float* y);
 void silu_mul(const float* gate_up, IndexList list, int begin, int end, float* h);
 void rope(float* head, int dim, bool interleaved, const float* cos_sin);
-void store_kv(const float* x, int n, KvType type, void* out);
-void attention(const AttentionArgs& args);
 
 int argmax(const float* x, int n);
 void add_squares(const float* x, int n, size_t ldx, int width, double* sums);

@@ -19,8 +19,6 @@ void POP_FILL(KernelTable& t) {
   t.add = POP_ISA::add_to;
   t.silu_mul = POP_ISA::silu_mul;
   t.rope = POP_ISA::rope;
-  t.store_kv = POP_ISA::store_kv;
-  t.attention = POP_ISA::attention;
   t.argmax = POP_ISA::argmax;
   t.add_squares = POP_ISA::add_squares;
   t.channel_scores = POP_ISA::channel_scores;

@@ -8,16 +8,6 @@
 #include "tensor/layout.h"
 
 namespace pop::ref {
-namespace {
-
-float kv_at(KvType type, const void* p, size_t i) {
-  if (type == KvType::F32) return static_cast<const float*>(p)[i];
-  const uint16_t h = static_cast<const uint16_t*>(p)[i];
-  return type == KvType::F16 ? f16_to_f32(h) : bf16_to_f32(h);
-}
-
-}  // namespace
-
 void rms_norm(const float* x, const float* weight, int n, float eps, float* out) {
   float squares = 0;
   for (int i = 0; i < n; ++i) squares += x[i] * x[i];
@@ -43,39 +33,6 @@ void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
     const float cos = cos_sin[2 * i], sin = cos_sin[2 * i + 1], a0 = a, b0 = b;
     a = a0 * cos - b0 * sin;
     b = a0 * sin + b0 * cos;
-  }
-}
-
-void store_kv(const float* x, int n, KvType type, void* out) {
-  if (type == KvType::F32) {
-    std::memcpy(out, x, size_t(n) * 4);
-    return;
-  }
-  uint16_t* halves = static_cast<uint16_t*>(out);
-  for (int i = 0; i < n; ++i) halves[i] = type == KvType::F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
-}
-
-void attention(const AttentionArgs& args) {
-  const size_t dim = size_t(args.head_dim);
-  const int count = args.keys - args.first;
-  for (int g = 0; g < args.group; ++g) {
-    const float* q = args.q + size_t(g) * dim;
-    float* out = args.out + size_t(g) * dim;
-    float* score = args.scratch;
-    float largest = -INFINITY, total = 0;
-    for (int t = 0; t < count; ++t) {
-      float dot = 0;
-      for (size_t i = 0; i < dim; ++i) dot += q[i] * kv_at(args.type, args.k, size_t(args.first + t) * dim + i);
-      score[t] = dot * args.scale;
-      largest = std::max(largest, score[t]);
-    }
-    std::fill(out, out + dim, 0.f);
-    for (int t = 0; t < count; ++t) {
-      score[t] = std::exp(score[t] - largest);
-      total += score[t];
-      for (size_t i = 0; i < dim; ++i) out[i] += score[t] * kv_at(args.type, args.v, size_t(args.first + t) * dim + i);
-    }
-    for (size_t i = 0; i < dim; ++i) out[i] /= total;
   }
 }
 

@@ -187,28 +187,6 @@ void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
   }
 }
 
-void store_kv(const float* x, int n, KvType type, void* out) {
-  if (type == KvType::F32) {
-    __builtin_memcpy(out, x, size_t(n) * 4);
-    return;
-  }
-  uint16_t* halves = static_cast<uint16_t*>(out);
-  int i = 0;
-  if (type == KvType::F16)
-    for (; i + kLanes <= n; i += kLanes) store_halves(halves + i, load(x + i));
-  for (; i < n; ++i) {
-    if (type == KvType::F16) {
-      const __m128i h = _mm_cvtps_ph(_mm_set_ss(x[i]), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-      halves[i] = uint16_t(_mm_cvtsi128_si32(h));
-    } else {
-      uint32_t bits;
-      __builtin_memcpy(&bits, x + i, 4);
-      const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-      halves[i] = uint16_t(nan ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-    }
-  }
-}
-
 int argmax(const float* x, int n) {
   // Two passes: the largest value (NaNs lose), then its first place.
   VF m = set1(-__builtin_inff());

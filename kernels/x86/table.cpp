@@ -19,8 +19,10 @@ void POP_FILL(KernelTable& t) {
   t.add = POP_ISA::add_to;
   t.silu_mul = POP_ISA::silu_mul;
   t.rope = POP_ISA::rope;
-  t.store_kv = POP_ISA::store_kv;
+  t.store_key = POP_ISA::store_key;
+  t.store_value = POP_ISA::store_value;
   t.attention = POP_ISA::attention;
+  t.attention_merge = POP_ISA::attention_merge;
   t.argmax = POP_ISA::argmax;
   t.log_sum_exp = POP_ISA::log_sum_exp;
   t.all_finite = POP_ISA::all_finite;
