@@ -53,15 +53,18 @@ BatchResult Session::Impl::generate_batch(std::span<const std::vector<int32_t>> 
       next[first + size_t(row)] = engine.kernels.argmax(logits.data(), int(logits.size()));
     };
   };
+  for (size_t i = 0; i < prompts.size(); ++i) begin_sequence(sequences[i], int(i), int(prompts[i].size()) + tokens);
+  share_partition(sequences);
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto start = Clock::now();
-    begin_sequence(sequences[i], int(i), int(prompts[i].size()) + tokens);
     const LogitsSink sink = [&](int, std::span<const float> logits) { greedy_into(i)(0, logits); };
     if (!prefill_alone(sequences[i], prompts[i], run, hooks, sink)) throw Interrupted();
     result.timing.prefill_s += since(start);
     result.timing.prefill_tokens += int(prompts[i].size());
-    end_prefill(sequences[i], prompts.size() == 1 ? tokens : std::min(tokens, 1), nullptr, result.timing);
   }
+  // After every prefill: a shared partition is made from all of them.
+  for (Sequence& sequence : sequences)
+    end_prefill(sequence, prompts.size() == 1 ? tokens : std::min(tokens, 1), nullptr, result.timing);
   start_watch(hooks, *engine.pool, run.watch);
   run.watch.enter(Phase::Decode);
   const auto start = Clock::now();

@@ -206,7 +206,9 @@ TEST(Batch, SharedPartition) {
       EXPECT_EQ(hash_of(three, method, texts, 2), shared) << isa << method.method;
       EXPECT_EQ(hash_of(one, method, texts, 1), own);
       // pop+'s threshold stands between two of its scores, at a place that their number decides.
-      if (method.method == "pop") EXPECT_EQ(hash_of(one, method, equal, 3), alone + alone + alone) << isa;
+      if (method.method == "pop") {
+        EXPECT_EQ(hash_of(one, method, equal, 3), alone + alone + alone) << isa;
+      }
     }
   }
   Engine engine({.model = kSource, .context = 128});
