@@ -71,7 +71,7 @@ def machine(folder=RESULTS):
         return None
     isa = next((line["isa"] for line in read("pop-*.csv", folder)), "")
     lacking = [line for line in read("peers_systems*.csv", folder) if line["engine"] == "llama.cpp" and line["system"]]
-    note = " llama.cpp was compiled without AMX, which helps prefill (docs/performance.md)." if lacking and "AMX" not in lacking[-1]["system"] else ""
+    note = " llama.cpp was compiled without AMX, which would make it faster (docs/performance.md)." if lacking and "AMX" not in lacking[-1]["system"] else ""
     days = sorted({line["date"].split()[0] for line in lines})
     return (f"Measured {' and '.join(dict.fromkeys((days[0], days[-1])))} on two cores of a virtual machine ({lines[0]['cpu']}{', ' + isa if isa else ''}) by "
             "`bench/compare_peers.py` and `pop bench` (all of it: `scripts/bench`); medians of interleaved rounds, ratios with their extremes." + note)
