@@ -10,8 +10,6 @@
 namespace pop::app {
 namespace {
 
-using Words = std::vector<std::string>;
-
 const std::vector<Words> kCommands = {{"demo"},
                                       {"run"},
                                       {"chat"},
@@ -137,6 +135,8 @@ TEST(Input, WhatIsWrongIsNamed) {
   expect_error(with({"--ids", "1,999"}), 1, "999");
   expect_error(with({"--ids", "1,-2"}), 1, "-2");
   expect_error(with({"--ids", "1,x"}), 1, "'x'");
+  for (const char* list : {"1,,2", ",1", "1,", "1, ,2", ","}) expect_error(with({"--ids", list}), 1, "each comma");
+  expect_error(with({"-f", "/dev/zero"}), 1, "/dev/zero: expected at most 256 MiB");
   expect_error(with({"-p", "much too long", "--ctx", "5"}), 1, "at most 5");
   expect_error(with({"-p", "much too long", "--ctx", "5"}), 1, "found 13");
   expect_error(with({"-p", "x", "--isa", "pdp11"}), 1, "pdp11");

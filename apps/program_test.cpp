@@ -11,16 +11,6 @@
 namespace pop::app {
 namespace {
 
-using Words = std::vector<std::string>;
-
-Json run_json(Words words) {
-  words.push_back("--json");
-  const Outcome done = pop(words);
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_EQ(std::count(done.out.begin(), done.out.end(), '\n'), 1) << "one object on one line";
-  return done.code == 0 ? done.json() : Json::object();
-}
-
 void expect_keys(const Json& json, const Words& keys) {
   for (const auto& key : keys) EXPECT_TRUE(json.contains(key)) << key;
 }
@@ -45,11 +35,6 @@ const Words kCommon = {"method",
                        "block_weights_read_share",
                        "selected_share",
                        "layout"};
-
-Words tiny(const std::string& command, Words more) {
-  more.insert(more.begin(), {command, "-m", kTiny});
-  return more;
-}
 
 TEST(Run, JsonHasTheFieldsOfTheContract) {
   const Json json = run_json(

@@ -21,6 +21,14 @@ struct Outcome {
 // to standard output.
 Outcome pop(const std::vector<std::string>& arguments, const std::string& input = "", bool interrupt = false);
 
+using Words = std::vector<std::string>;
+
+// Its one JSON object; exit code 0 is expected.
+Json run_json(Words words);
+
+// COMMAND on the tiny model.
+Words tiny(const std::string& command, Words more);
+
 // A folder of this test's own, removed at the end.
 class Folder {
  public:

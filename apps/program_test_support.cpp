@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <sstream>
@@ -65,6 +66,19 @@ Outcome pop(const std::vector<std::string>& arguments, const std::string& input,
   }
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_bytes(folder.path("out")),
           read_bytes(folder.path("err"))};
+}
+
+Json run_json(Words words) {
+  words.push_back("--json");
+  const Outcome done = pop(words);
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(std::count(done.out.begin(), done.out.end(), '\n'), 1) << "one object on one line";
+  return done.code == 0 ? done.json() : Json::object();
+}
+
+Words tiny(const std::string& command, Words more) {
+  more.insert(more.begin(), {command, "-m", kTiny});
+  return more;
 }
 
 Folder::Folder() {

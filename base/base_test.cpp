@@ -1,13 +1,17 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +22,7 @@
 #include "base/float16.h"
 #include "base/hash.h"
 #include "base/mapped_file.h"
+#include "base/read_ahead.h"
 #include "base/thread_pool.h"
 
 namespace pop {
@@ -197,7 +202,129 @@ TEST(Printable, EscapesWhatATerminalMustNotSee) {
   EXPECT_EQ(printable("abcdef", 3), "abc...");
 }
 
+TEST(MappedFile, AdviceChangesNoValue) {
+  const std::string path = testing::TempDir() + "mapped_file_advice." + std::to_string(getpid());
+  std::vector<uint8_t> expected(3'000'000);
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] = uint8_t(i * 7 + i / 256);
+  std::FILE* out = std::fopen(path.c_str(), "wb");
+  ASSERT_EQ(std::fwrite(expected.data(), 1, expected.size(), out), expected.size());
+  std::fclose(out);
+  const MappedFile file(path);
+  const auto equal = [&] { return std::equal(expected.begin(), expected.end(), file.bytes().begin()); };
+  {
+    ReadAhead ahead({{&file, file.bytes().first(1'000'001)}, {&file, file.bytes().subspan(1'000'001)}});
+    for (size_t at = 0; at < expected.size(); at += 500'000) {
+      const auto part = file.bytes().subspan(at, 500'000);
+      file.fault_in(part);
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), expected.begin() + std::ptrdiff_t(at)));
+      file.release(part);
+      ahead.advance(part.size());
+    }
+  }
+  EXPECT_TRUE(equal());
+  file.release(file.bytes());
+  const std::vector<uint8_t> elsewhere(10000, 3);
+  file.release(elsewhere);  // not of this file: left alone
+  EXPECT_EQ(elsewhere, std::vector<uint8_t>(10000, 3));
+  EXPECT_TRUE(equal());
+  std::remove(path.c_str());
+}
+
+TEST(ReadAhead, EndsWhenNobodyAdvances) {
+  const MappedFile file("tests/goldens/tiny-q4_1.gguf");
+  const std::vector<FilePart> parts(10000, FilePart{&file, file.bytes()});  // far more than it may read ahead
+  const ReadAhead ahead(parts);
+}
+
 TEST(Cpu, AtLeastOne) { EXPECT_GE(usable_cpus(), 1); }
+
+TEST(Cpu, TheAffinityMaskCounts) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &before) && CPU_COUNT(&one) == 0) CPU_SET(cpu, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(usable_cpus(), 1);
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+// A file system of control groups, as a folder.
+class ControlGroups {
+ public:
+  ControlGroups() : root_(testing::TempDir() + "cgroups." + std::to_string(getpid())) {
+    std::filesystem::remove_all(root_);
+  }
+  ~ControlGroups() { std::filesystem::remove_all(root_); }
+  ControlGroups& write(const std::string& path, const std::string& text) {
+    const std::filesystem::path file = root_ + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+    return *this;
+  }
+  double quota() const { return cgroup_cpu_quota(root_); }
+
+ private:
+  std::string root_;
+};
+
+TEST(Cgroup, NoLimitIsInfinite) {
+  EXPECT_EQ(ControlGroups().quota(), INFINITY);
+  EXPECT_EQ(
+      ControlGroups().write("/proc/self/cgroup", "0::/\n").write("/sys/fs/cgroup/cpu.max", "max 100000\n").quota(),
+      INFINITY);
+  EXPECT_EQ(ControlGroups()
+                .write("/proc/self/cgroup", "4:cpu,cpuacct:/\n")
+                .write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n")
+                .write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
+                .quota(),
+            INFINITY);
+}
+
+TEST(Cgroup, Version2TakesTheLeastOfAllAbove) {
+  ControlGroups groups;
+  groups.write("/proc/self/cgroup", "0::/outer/inner/self\n")
+      .write("/sys/fs/cgroup/outer/cpu.max", "150000 100000\n")
+      .write("/sys/fs/cgroup/outer/inner/cpu.max", "max 100000\n")
+      .write("/sys/fs/cgroup/outer/inner/self/cpu.max", "400000 100000\n");
+  EXPECT_DOUBLE_EQ(groups.quota(), 1.5);
+  groups.write("/sys/fs/cgroup/outer/inner/self/cpu.max", "25000 50000\n");
+  EXPECT_DOUBLE_EQ(groups.quota(), 0.5);
+}
+
+TEST(Cgroup, InsideAContainerThePathNamesNothing) {
+  ControlGroups groups;
+  groups.write("/proc/self/cgroup", "0::/host/docker-1234\n").write("/sys/fs/cgroup/cpu.max", "300000 100000\n");
+  EXPECT_DOUBLE_EQ(groups.quota(), 3);
+}
+
+TEST(Cgroup, Version1TakesTheLeastOfAllAbove) {
+  for (const char* controllers : {"cpu", "cpu,cpuacct", "cpuacct,cpu"}) {
+    ControlGroups groups;
+    const std::string mount = std::string("/sys/fs/cgroup/") + controllers;
+    groups.write("/proc/self/cgroup", std::string("5:memory:/\n2:") + controllers + ":/a/b\n0::/\n")
+        .write(mount + "/a/b/cpu.cfs_quota_us", "200000\n")
+        .write(mount + "/a/b/cpu.cfs_period_us", "100000\n")
+        .write(mount + "/a/cpu.cfs_quota_us", "50000\n")
+        .write(mount + "/a/cpu.cfs_period_us", "40000\n")
+        .write(mount + "/cpu.cfs_quota_us", "-1\n")
+        .write(mount + "/cpu.cfs_period_us", "100000\n");
+    EXPECT_DOUBLE_EQ(groups.quota(), 1.25) << controllers;
+  }
+}
+
+TEST(Cgroup, BothVersionsAtOnceAndNonsense) {
+  ControlGroups groups;
+  groups.write("/proc/self/cgroup", "1:cpu:/g\n0::/g\nnonsense\n")
+      .write("/sys/fs/cgroup/cpu/g/cpu.cfs_quota_us", "300000\n")
+      .write("/sys/fs/cgroup/cpu/g/cpu.cfs_period_us", "100000\n")
+      .write("/sys/fs/cgroup/unified/g/cpu.max", "200000 100000\n");
+  EXPECT_DOUBLE_EQ(groups.quota(), 2);
+  for (const char* text : {"", "x y", "0 0", "-5 100", "100", "1e3"}) {
+    groups.write("/sys/fs/cgroup/unified/g/cpu.max", text);
+    EXPECT_DOUBLE_EQ(groups.quota(), 3) << text;
+  }
+}
 
 }  // namespace
 }  // namespace pop

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <sstream>
 
 namespace pop {
 
@@ -78,40 +77,25 @@ std::string cpu_model_name() {
 
 namespace {
 
-// CPU quota of the cgroup in CPUs, or infinity. v2: "max 100000" or "150000 100000"; v1: two files.
-double cgroup_quota() {
-  std::string group;
-  std::ifstream self("/proc/self/cgroup");
-  for (std::string line; std::getline(self, line);)
-    if (line.rfind("0::", 0) == 0) group = line.substr(3);
-  double best = INFINITY;
-  // A limit set on any ancestor holds too: walk up to the root of the hierarchy.
-  for (std::string path = group;; path = path.substr(0, path.find_last_of('/'))) {
-    std::ifstream max("/sys/fs/cgroup" + path + "/cpu.max");
-    std::string quota;
-    double period = 0;
-    if (max >> quota >> period && quota != "max" && period > 0) {
-      std::istringstream parse(quota);
-      double value = 0;
-      if (parse >> value) best = std::min(best, value / period);
-    }
-    if (path.empty() || path == "/" || path.find('/') == std::string::npos) break;
+// The affinity mask, which the system gives only into a set as large as its own.
+int cpus_in_mask() {
+  for (int room = 1024; room <= (1 << 20); room *= 2) {
+    cpu_set_t* set = CPU_ALLOC(room);
+    if (set == nullptr) break;
+    const size_t bytes = CPU_ALLOC_SIZE(room);
+    const int cpus = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (cpus > 0) return cpus;
   }
-  std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  double quota = 0, period = 0;
-  if (v1_quota >> quota && v1_period >> period && quota > 0 && period > 0) best = std::min(best, quota / period);
-  return best;
+  return int(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 }  // namespace
 
 int usable_cpus() {
-  int cpus = int(sysconf(_SC_NPROCESSORS_ONLN));
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) cpus = CPU_COUNT(&set);
-  const double quota = cgroup_quota();
-  if (quota < cpus) cpus = int(std::ceil(quota));
-  return std::max(1, cpus);
+  const int cpus = cpus_in_mask();
+  const double quota = cgroup_cpu_quota();
+  return std::max(1, quota < cpus ? int(std::ceil(quota)) : cpus);
 }
 
 }  // namespace pop

@@ -19,6 +19,10 @@ CpuFeatures cpu_features();
 bool request_amx();
 std::string cpu_model_name();  // "unknown" if the system does not say
 
+// CPU time per time that the control groups of this process allow, in CPUs; infinity if they set no limit. root: a folder in
+// place of / (tests).
+double cgroup_cpu_quota(const std::string& root = "");
+
 // CPUs in this process's affinity mask, bounded by the cgroup's CPU quota (rounded up), at least 1.
 int usable_cpus();
 

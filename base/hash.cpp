@@ -32,15 +32,28 @@ void StreamHash::update_bytes(const void* data, size_t bytes) { XXH64_update(imp
 std::string StreamHash::hex() const { return fmt::format("{:016x}", XXH64_digest(impl_->state)); }
 void StreamHash::reset() { XXH64_reset(impl_->state, 0); }
 
-std::string sha256_hex(std::span<const uint8_t> bytes) {
+struct Sha256::Impl {
   SHA2_CTX context;
-  SHA256Init(&context);
-  SHA256Update(&context, bytes.data(), bytes.size());
+};
+
+Sha256::Sha256() : impl_(std::make_unique<Impl>()) { SHA256Init(&impl_->context); }
+Sha256::~Sha256() = default;
+void Sha256::update(std::span<const uint8_t> bytes) { SHA256Update(&impl_->context, bytes.data(), bytes.size()); }
+
+std::string Sha256::hex() {
   uint8_t digest[SHA256_DIGEST_LENGTH];
-  SHA256Final(digest, &context);
+  SHA256Final(digest, &impl_->context);
   std::string hex;
   for (const uint8_t b : digest) hex += fmt::format("{:02x}", b);
   return hex;
 }
+
+std::string sha256_hex(std::span<const uint8_t> bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  return hash.hex();
+}
+
+uint64_t checksum(std::span<const uint8_t> bytes) { return XXH64(bytes.data(), bytes.size(), 0); }
 
 }  // namespace pop

@@ -45,6 +45,7 @@ BatchResult Session::Impl::generate_batch(std::span<const std::vector<int32_t>> 
   }
   BatchResult result;
   result.answers.resize(prompts.size());
+  result.finish_reason = "interrupted";  // until the end is reached
   std::vector<Sequence> sequences(prompts.size());
   RunContext run = engine.run_context();
   std::vector<int32_t> next(prompts.size());
@@ -58,7 +59,7 @@ BatchResult Session::Impl::generate_batch(std::span<const std::vector<int32_t>> 
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto start = Clock::now();
     const LogitsSink sink = [&](int, std::span<const float> logits) { greedy_into(i)(0, logits); };
-    if (!prefill_alone(sequences[i], prompts[i], run, hooks, sink)) throw Interrupted();
+    if (!prefill_alone(sequences[i], prompts[i], run, hooks, sink)) return result;
     result.timing.prefill_s += since(start);
     result.timing.prefill_tokens += int(prompts[i].size());
   }
@@ -72,7 +73,7 @@ BatchResult Session::Impl::generate_batch(std::span<const std::vector<int32_t>> 
   for (int step = 0;; ++step) {
     for (size_t i = 0; i < prompts.size(); ++i) result.answers[i].ids.push_back(next[i]);
     if (step + 1 == tokens) break;
-    if (asked_to_stop(hooks)) throw Interrupted();
+    if (asked_to_stop(hooks)) return result;
     rows.clear();
     for (size_t i = 0; i < prompts.size(); ++i) rows.push_back({&sequences[i], next[i], true});
     forward(*engine.model, run, engine.scratch(int(rows.size())), Phase::Decode, rows, greedy_into(0));
@@ -82,6 +83,7 @@ BatchResult Session::Impl::generate_batch(std::span<const std::vector<int32_t>> 
   result.timing.select_s = run.watch.profile.seconds[size_t(Phase::Decode)][size_t(Part::Select)];
   result.profile = end_watch(hooks, run.watch);
   for (size_t i = 0; i < prompts.size(); ++i) result.answers[i].reads = engine.read_stats(sequences[i]);
+  result.finish_reason = "length";
   if (run.counted_passes > 0) result.forward_bytes = double(run.forward_bytes) / double(run.counted_passes);
   return result;
 }

@@ -3,6 +3,9 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "engine/impl.h"
+#include "prune/budget.h"
+#include "prune/byte_ideal.h"
+#include "prune/partition.h"
 
 namespace pop {
 
@@ -97,7 +100,35 @@ std::vector<int32_t> Engine::chat_prompt(std::span<const ChatMessage> messages) 
 std::string Engine::chat_text(std::span<const ChatMessage> messages) const { return impl_->text->chat_text(messages); }
 
 std::unique_ptr<Session> Engine::session(const PruneSettings& prune) {
+  impl_->expect_weights();
   return std::make_unique<Session>(std::make_unique<Session::Impl>(*impl_, prune));
+}
+
+Engine::Planned Engine::planned(const PruneSettings& prune) const {
+  impl_->expect_weights();
+  const std::span<const LayerWeights> layers = impl_->model->layers;
+  const PruneOptions options = prune_options(prune, impl_->info.parameters);
+  const BlockWeights weights = count_weights(layers);
+  Planned out;
+  PlannedReads reads;
+  if (prune.method == "pop+") {
+    out.level = column_level(options, weights);
+    reads = planned_columns(layers, out.level);
+    // A session of this method would have been laid out for it.
+    if (impl_->options.layout == "auto") reads.bytes = planned_column_bytes(layers, out.level);
+  } else if (prune.method == "pop") {
+    out.ffn_sparsity = ffn_sparsity(options, weights);
+    const PartitionSizes sizes =
+        partition_sizes(impl_->model->spec.f, out.ffn_sparsity, options.gamma.value_or(kDefaultGamma));
+    reads = planned_rows(layers, sizes.retained + sizes.candidate, sizes.kept);
+  } else {
+    fail("planned: expected pop or pop+, found \"{}\"", printable(prune.method));
+  }
+  const auto head = double(impl_->dense_head_bytes);
+  out.weight_bytes_per_token = reads.bytes + head;
+  out.weights_read_share = out.weight_bytes_per_token / (double(impl_->dense_block_bytes) + head);
+  out.selected_share = reads.elements / double(impl_->block_elements);
+  return out;
 }
 
 std::vector<std::string> method_names() {

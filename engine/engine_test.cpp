@@ -158,6 +158,44 @@ TEST(Session, BadInputIsOneClearError) {
   EXPECT_EQ(session->generate(prompt_of(10), {.max_tokens = 5, .ignore_eos = true}).ids.size(), 5u);
 }
 
+// Asked for the k-th time it says yes: some k fall between passes, most into the middle of one.
+TEST(Session, InterruptedWithinAPassItStartsAfresh) {
+  Engine engine({.model = kTiny, .context = 64, .prefill_chunk = 16});
+  const GenerateOptions plain{.max_tokens = 4, .ignore_eos = true};
+  for (const char* method : {"dense", "pop", "pop+"}) {
+    const std::string expected = engine.session({.method = method})->generate(prompt_of(40), plain).logits_hash;
+    const auto session = engine.session({.method = method});
+    for (const int stop_at : {1, 2, 7, 20, 33, 40, 45, 60}) {
+      int asked = 0;
+      GenerateOptions options = plain;
+      options.hooks.interrupted = [&] { return ++asked == stop_at; };
+      EXPECT_EQ(session->generate(prompt_of(40), options).finish_reason, "interrupted") << stop_at;
+      EXPECT_EQ(asked, stop_at) << "it went on after it was told to stop";
+      EXPECT_EQ(session->generate(prompt_of(40), plain).logits_hash, expected) << method << " " << stop_at;
+    }
+  }
+}
+
+TEST(Session, AnInterruptedScoreGivesWhatThereIs) {
+  Engine engine({.model = kTiny, .context = 64});
+  const std::vector<ScoreRequest> requests = {{prompt_of(20), 8}, {prompt_of(30), 8}};
+  const auto whole = engine.session()->score(requests);
+  EXPECT_EQ(whole[1].finish_reason, "complete");
+  int passes = 0;
+  RunHooks hooks;
+  hooks.on_progress = [&](int64_t, int64_t) { ++passes; };
+  hooks.interrupted = [&] { return passes == 3; };  // the first request's two passes, the second's prefill
+  const auto part = engine.session()->score(requests, 1, hooks);
+  ASSERT_EQ(part.size(), 2u);
+  EXPECT_EQ(part[0].finish_reason, "complete");
+  EXPECT_EQ(part[0].logits_hash, whole[0].logits_hash);
+  EXPECT_EQ(part[1].finish_reason, "interrupted");
+  EXPECT_EQ(part[1].logprobs[8], whole[1].logprobs[8]);
+  EXPECT_TRUE(std::isnan(part[1].logprobs[20]));
+  EXPECT_EQ(part[1].scored, 1);
+  EXPECT_TRUE(part[1].top.empty());
+}
+
 TEST(Session, LogprobsAreTheLogSoftmaxOfTheLogits) {
   Engine engine({.model = kTiny, .context = 64});
   const ScoreRequest request{.ids = prompt_of(20), .split = 12};

@@ -31,12 +31,17 @@ struct Engine::Impl {
 
   // Scratch for passes of up to `rows` rows; grown when a larger pass comes.
   Activations& scratch(int rows);
-  RunContext run_context() { return {&kernels, &*pool, activations, nullptr, {}}; }
+  RunContext run_context(const std::function<bool()>* interrupted = nullptr) {
+    return {.kernels = &kernels, .pool = &*pool, .activations = activations, .interrupted = interrupted};
+  }
   PolicyContext policy_context();
   ReadStats read_stats(const Sequence& sequence) const;
+  void expect_weights() const;  // throws Error if the engine was opened for its text side only
 
  private:
   void fill_info();
+  void fill_tensor_types();
+  void fill_arithmetic();
 };
 
 // Tells an observer of a sequence's choices, and of what its partition came to.
@@ -51,6 +56,9 @@ class Observation : public SelectionListener {
   int layers_;
 };
 
+struct ScoreJob;  // score.cpp
+class ScoreRun;
+
 struct Session::Impl {
   Impl(Engine::Impl& engine, const PruneSettings& settings);
 
@@ -63,6 +71,7 @@ struct Session::Impl {
 
   void reset();
   void release();
+  SessionMemory memory() const;
   GenerateResult generate(std::span<const int32_t> prompt, const GenerateOptions& options);
   std::vector<ScoreResult> score(std::span<const ScoreRequest> requests, int batch, const RunHooks& hooks);
 
@@ -70,6 +79,8 @@ struct Session::Impl {
   bool prefill_alone(Sequence& s, std::span<const int32_t> prompt, RunContext& run, const RunHooks& hooks,
                      const LogitsSink& sink);
 
+  bool score_group(ScoreRun& scorer, Stopwatch& watch, std::span<ScoreJob> jobs, const Observation* observation,
+                   Timing& timing);
   bool prefill_is_pruned() const { return plan.prefill == "pruned"; }
   // Rows of one sequence that may go through decode together when they are known beforehand.
   int rows_together() const { return policy->one_token_at_a_time() || shared_partition ? 1 : kDecodeRows; }

@@ -20,12 +20,6 @@ namespace pop {
 
 using Exception = std::runtime_error;  // what the library throws derives from it
 
-// Thrown by Session::score when hooks.interrupted said so. (generate returns what there is.)
-class Interrupted : public std::runtime_error {
- public:
-  Interrupted() : std::runtime_error("interrupted") {}
-};
-
 struct EngineOptions {
   std::string model{};                 // a GGUF file, or the first part of a split one
   int threads = 0;                     // 0: the CPUs this process may use
@@ -38,6 +32,9 @@ struct EngineOptions {
   std::vector<std::string> methods{};  // that sessions will ask for; `auto` lays out for them (docs/pruning.md)
   std::string bos = "auto";            // auto | never | always
   bool full_hash = false;              // model_sha256 over the whole file in place of its first MiB and size
+  bool text_only = false;              // the tokenizer and the templates: no weights are read, there is no session
+  std::string cache{};                 // folder of a cache file of the re-laid weights; "": none
+  std::function<void(uint64_t done, uint64_t total)> on_load{};  // bytes of the file, while it is loaded
 };
 
 // Pruning options, as `pop help pruning` explains them. Empty means the method's default; what does not apply is an error.
@@ -105,7 +102,7 @@ struct RunHooks {
   // Logits of every computed position, in order within a sequence. sequence: 0 in generate, the request's index in score.
   std::function<void(int sequence, int position, std::span<const float> logits)> on_logits{};
   SelectionObserver* observer = nullptr;
-  std::function<bool()> interrupted{};                             // asked between tokens and prefill chunks
+  std::function<bool()> interrupted{};                             // asked between tokens, and within a pass
   std::function<void(int64_t done, int64_t total)> on_progress{};  // tokens, during prefill and scoring
   bool profile = false;
   // At the end, what each thread did when; thread 0 is the caller, its "sync" within other parts.
@@ -149,6 +146,7 @@ struct BatchAnswer {
 // Of several prompts answered together.
 struct BatchResult {
   std::vector<BatchAnswer> answers;
+  std::string finish_reason;  // "length", "interrupted": then only `ids` says how far it came
   Timing timing;             // of all: tokens of every sequence counted
   double forward_bytes = 0;  // weights read by a pass, mean: what several sequences want is read once; 0: not counted
   std::vector<ProfilePart> profile;
@@ -179,9 +177,16 @@ struct ScoreResult {
   std::vector<TopToken> top;  // 5 best of the last position
   std::vector<PartitionSummary> partition;
   std::string logits_hash;
+  std::string finish_reason;  // "complete", "interrupted": then what was not computed is NaN, and missing from the sums
   ReadStats reads;
   Timing timing;
   std::vector<ProfilePart> profile;
+};
+
+// What one conversation holds beside the weights, in bytes.
+struct SessionMemory {
+  uint64_t kv = 0;      // keys and values of the positions in use
+  uint64_t packed = 0;  // copies of the channels that decode may use
 };
 
 struct ByteShare {
@@ -201,7 +206,9 @@ struct ModelInfo {
   uint64_t kv_bytes_per_token = 0;
   std::string model_sha256, isa, activations_decode, activations_prefill, kv, layout, bos;
   int threads = 0;
+  bool from_cache = false;  // the weights came from a cache file
   double load_s = 0;
+  std::vector<std::string> warnings;                          // what a user should know, a line each
   std::vector<std::pair<std::string, std::string>> metadata;  // printable
 };
 
@@ -234,6 +241,13 @@ class Engine {
 
   std::unique_ptr<Session> session(const PruneSettings& prune = {});
 
+  // What a method would read per token, planned from the shapes by the formulas of docs/pruning.md: no weight is looked at.
+  struct Planned {
+    double ffn_sparsity = 0, level = 0;
+    double weight_bytes_per_token = 0, weights_read_share = 0, selected_share = 0;
+  };
+  Planned planned(const PruneSettings& prune) const;
+
   struct Impl;  // defined inside the library
 
  private:
@@ -247,10 +261,12 @@ class Session {
   ~Session();
   const PrunePlanInfo& plan() const;
   GenerateResult generate(std::span<const int32_t> prompt, const GenerateOptions& options = {});
+  SessionMemory memory() const;
   // Teacher-forced log-probabilities, up to `batch` requests in one forward; independent of this session's conversation.
+  // Interrupted, it returns what there is: each result says so in finish_reason.
   std::vector<ScoreResult> score(std::span<const ScoreRequest> requests, int batch = 1, const RunHooks& hooks = {});
   // Greedy answers of exactly `tokens` tokens to several prompts, each with its own partition, one token of each per pass;
-  // independent of this session's conversation. Throws Interrupted.
+  // independent of this session's conversation. Interrupted, it returns what there is.
   BatchResult generate_batch(std::span<const std::vector<int32_t>> prompts, int tokens, const RunHooks& hooks = {});
   void reset();
   // Gives the memory of the conversation back: its cache, its packed weights. The next call allocates them anew.

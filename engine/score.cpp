@@ -8,12 +8,11 @@
 #include "engine/impl.h"
 
 namespace pop {
-namespace {
 
 using Clock = std::chrono::steady_clock;
 
 // One request on its way through prefill and decode.
-struct Job {
+struct ScoreJob {
   const ScoreRequest* request;
   ScoreResult* result;
   Sequence* sequence;
@@ -26,8 +25,10 @@ struct Job {
   bool wants(int position) const { return position + 1 >= request->score_from; }
 };
 
+namespace {
+
 // The logits at `position` predict the token after it; at the last position they are the `top` list.
-void take_logits(Job& job, int position, std::span<const float> logits, const KernelTable& kernels) {
+void take_logits(ScoreJob& job, int position, std::span<const float> logits, const KernelTable& kernels) {
   ScoreResult& r = *job.result;
   job.hash.update(logits);
   const double log_sum = kernels.log_sum_exp(logits.data(), int(logits.size()));
@@ -72,17 +73,19 @@ void check_request(const ScoreRequest& request, size_t index, int vocab, int con
 
 }  // namespace
 
-// Runs one phase of all jobs to its end: passes of at most `most` rows, at most `each` of one sequence.
+// Passes over some jobs: of at most `most` rows, at most `each` of one sequence.
 class ScoreRun {
  public:
-  ScoreRun(Engine::Impl& engine, RunContext& run, const RunHooks& hooks) : engine_(engine), run_(run), hooks_(hooks) {}
+  ScoreRun(Engine::Impl& engine, RunContext& run, const RunHooks& hooks, int64_t total)
+      : engine_(engine), run_(run), hooks_(hooks), total_(total) {}
 
-  void advance(std::span<Job> jobs, Phase phase, int most, int each) {
+  // One phase of the jobs to its end. False: interrupted.
+  bool advance(std::span<ScoreJob> jobs, Phase phase, int most, int each) {
     Activations& scratch = engine_.scratch(most);
     for (;;) {
       rows_.clear();
       owners_.clear();
-      for (Job& job : jobs) {
+      for (ScoreJob& job : jobs) {
         const int end = phase == Phase::Prefill ? job.split : job.size();
         const int take = std::min({end - job.next, most - int(rows_.size()), each});
         for (int i = 0; i < take; ++i, ++job.next) {
@@ -90,27 +93,72 @@ class ScoreRun {
           owners_.push_back({&job, job.next});
         }
       }
-      if (rows_.empty()) return;
-      if (hooks_.interrupted && hooks_.interrupted()) throw Interrupted();
-      forward(*engine_.model, run_, scratch, phase, rows_, [&](int row, std::span<const float> logits) {
-        const auto& [job, position] = owners_[size_t(row)];
-        take_logits(*job, position, logits, engine_.kernels);
-        if (hooks_.on_logits) hooks_.on_logits(job->index, position, logits);
-      });
+      if (rows_.empty()) return true;
+      if (interrupted()) return false;
+      try {
+        forward(*engine_.model, run_, scratch, phase, rows_, [&](int row, std::span<const float> logits) {
+          const auto& [job, position] = owners_[size_t(row)];
+          take_logits(*job, position, logits, engine_.kernels);
+          if (hooks_.on_logits) hooks_.on_logits(job->index, position, logits);
+        });
+      } catch (const PassInterrupted&) {
+        return false;
+      }
       done_ += int64_t(rows_.size());
       if (hooks_.on_progress) hooks_.on_progress(done_, total_);
     }
   }
-  void set_total(int64_t total) { total_ = total; }
+  bool interrupted() const { return hooks_.interrupted && hooks_.interrupted(); }
 
  private:
   Engine::Impl& engine_;
   RunContext& run_;
   const RunHooks& hooks_;
+  int64_t done_ = 0, total_;
   std::vector<ForwardRow> rows_;
-  std::vector<std::pair<Job*, int>> owners_;
-  int64_t done_ = 0, total_ = 0;
+  std::vector<std::pair<ScoreJob*, int>> owners_;
 };
+
+namespace {
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Results of requests that nothing was computed for yet.
+std::vector<ScoreResult> empty_results(std::span<const ScoreRequest> requests) {
+  std::vector<ScoreResult> results(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    results[i].logprobs.assign(requests[i].ids.size(), std::numeric_limits<double>::quiet_NaN());
+    results[i].finish_reason = "interrupted";
+    results[i].logits_hash = StreamHash().hex();
+  }
+  return results;
+}
+
+}  // namespace
+
+// One group of jobs, prefill and decode. False: interrupted.
+bool Session::Impl::score_group(ScoreRun& scorer, Stopwatch& watch, std::span<ScoreJob> jobs,
+                                const Observation* observation, Timing& timing) {
+  const Clock::time_point start = Clock::now();
+  bool going = true;
+  if (prefill_is_pruned()) {  // layer by layer over one whole prompt at a time
+    for (ScoreJob& job : jobs) going = going && scorer.advance({&job, 1}, Phase::Prefill, job.split, job.split);
+  } else {
+    going = scorer.advance(jobs, Phase::Prefill, engine.options.prefill_chunk, engine.options.prefill_chunk);
+  }
+  timing.prefill_s = since(start);
+  watch.mark(Part::Other);
+  if (!going) return false;
+  for (ScoreJob& job : jobs)
+    end_prefill(*job.sequence, jobs.size() == 1 ? job.size() - job.split : std::min(1, job.size() - job.split),
+                observation, timing);
+  watch.mark(Part::Partition);
+  const Clock::time_point decode_start = Clock::now();
+  going = scorer.advance(jobs, Phase::Decode, kDecodeRows,
+                         std::max(1, std::min(rows_together(), kDecodeRows / int(jobs.size()))));
+  timing.decode_s = since(decode_start);
+  return going;
+}
 
 std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requests, int batch,
                                               const RunHooks& hooks) {
@@ -122,24 +170,23 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
     longest = std::max(longest, int(requests[i].ids.size()));
     total += int64_t(requests[i].ids.size());
   }
-  std::vector<ScoreResult> results(requests.size());
+  std::vector<ScoreResult> results = empty_results(requests);
   std::vector<Sequence> sequences(std::min(size_t(batch), requests.size()));
-  RunContext run = engine.run_context();
+  RunContext run = engine.run_context(&hooks.interrupted);
   Observation observation(hooks.observer, engine.model->spec.layers);
   if (hooks.observer != nullptr) run.listener = &observation;
-  ScoreRun scorer(engine, run, hooks);
-  scorer.set_total(total);
+  ScoreRun scorer(engine, run, hooks, total);
   start_watch(hooks, *engine.pool, run.watch);
 
-  for (size_t first = 0; first < requests.size(); first += sequences.size()) {
+  bool going = true;
+  for (size_t first = 0; going && first < requests.size(); first += sequences.size()) {
     const size_t count = std::min(sequences.size(), requests.size() - first);
-    std::vector<Job> jobs;
+    std::vector<ScoreJob> jobs;
     Timing timing;
     for (size_t i = 0; i < count; ++i) {
       const ScoreRequest& request = requests[first + i];
       begin_sequence(sequences[i], int(first + i), longest);
       const int size = int(request.ids.size());
-      results[first + i].logprobs.assign(request.ids.size(), std::numeric_limits<double>::quiet_NaN());
       jobs.push_back({&request,
                       &results[first + i],
                       &sequences[i],
@@ -149,27 +196,15 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
                       {}});
     }
     share_partition({sequences.data(), count});
-    const Clock::time_point start = Clock::now();
-    if (prefill_is_pruned()) {  // layer by layer over one whole prompt at a time
-      for (Job& job : jobs) scorer.advance({&job, 1}, Phase::Prefill, job.split, job.split);
-    } else {
-      scorer.advance(jobs, Phase::Prefill, engine.options.prefill_chunk, engine.options.prefill_chunk);
-    }
-    timing.prefill_s = std::chrono::duration<double>(Clock::now() - start).count();
-    run.watch.mark(Part::Other);
-    for (Job& job : jobs)
-      end_prefill(*job.sequence, count == 1 ? job.size() - job.split : std::min(1, job.size() - job.split),
-                  hooks.observer != nullptr ? &observation : nullptr, timing);
-    run.watch.mark(Part::Partition);
-    const Clock::time_point decode_start = Clock::now();
-    scorer.advance(jobs, Phase::Decode, kDecodeRows, std::max(1, std::min(rows_together(), kDecodeRows / int(count))));
-    timing.decode_s = std::chrono::duration<double>(Clock::now() - decode_start).count();
-    for (Job& job : jobs) {
+    going = score_group(scorer, run.watch, jobs, hooks.observer != nullptr ? &observation : nullptr, timing);
+    for (ScoreJob& job : jobs) {
       ScoreResult& r = *job.result;
       r.logits_hash = job.hash.hex();
       r.reads = engine.read_stats(*job.sequence);
       r.timing = timing;
       r.timing.prefill_tokens = job.split, r.timing.decode_tokens = job.size() - job.split;
+      if (!going) continue;
+      r.finish_reason = "complete";
       summarise_partition(*job.sequence, engine.model->spec.layers, r);
     }
   }

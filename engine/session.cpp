@@ -119,6 +119,13 @@ void Session::Impl::end_prefill(Sequence& s, int tokens_to_come, const Observati
   timing.partition_s += since(start);
 }
 
+SessionMemory Session::Impl::memory() const {
+  SessionMemory held;
+  held.kv = engine.info.kv_bytes_per_token * uint64_t(sequence.length);
+  for (const PackedFfn& p : sequence.packed) held.packed += p.gate_up_memory.size() + p.down_memory.size();
+  return held;
+}
+
 void Session::Impl::reset() {
   begin_sequence(sequence, 0, engine.info.context);
   prefilled.clear();
@@ -172,7 +179,7 @@ class Generation {
         prompt_(prompt),
         options_(options),
         sampler_(options.sampling, engine_.kernels),
-        run_(engine_.run_context()),
+        run_(engine_.run_context(&options.hooks.interrupted)),
         observation_(options.hooks.observer, engine_.model->spec.layers),
         logits_(size_t(engine_.model->spec.vocab)),
         answer_(*engine_.text, options, result_) {
@@ -235,13 +242,29 @@ class Generation {
       rows.clear();
       for (const int32_t id : part) rows.push_back({&sequence, id, false});
       rows.back().wants_logits = done.size() + part.size() == prompt_.size();
-      forward(*engine_.model, run_, scratch, Phase::Prefill, rows, keep_logits(int(prompt_.size()) - 1));
+      try {
+        forward(*engine_.model, run_, scratch, Phase::Prefill, rows, keep_logits(int(prompt_.size()) - 1));
+      } catch (const PassInterrupted&) {
+        done.clear();  // what the policy has seen of the pass is not known: the next call starts afresh
+        return false;
+      }
       done.insert(done.end(), part.begin(), part.end());
       result_.timing.prefill_tokens += int(part.size());
       if (options_.hooks.on_progress) options_.hooks.on_progress(int64_t(done.size()), int64_t(prompt_.size()));
     }
     result_.timing.prefill_s = since(start);
     return true;
+  }
+
+  void decode_one(int32_t id) {
+    Sequence& sequence = session_.sequence;
+    const ForwardRow row{&sequence, id, true};
+    try {
+      forward(*engine_.model, run_, engine_.scratch(1), Phase::Decode, {&row, 1}, keep_logits(sequence.length));
+      ++result_.timing.decode_tokens;
+    } catch (const PassInterrupted&) {
+      result_.finish_reason = "interrupted";
+    }
   }
 
   void decode() {
@@ -272,9 +295,7 @@ class Generation {
       } else if (interrupted()) {
         result_.finish_reason = "interrupted";
       } else {
-        const ForwardRow row{&sequence, id, true};
-        forward(*engine_.model, run_, engine_.scratch(1), Phase::Decode, {&row, 1}, keep_logits(sequence.length));
-        ++result_.timing.decode_tokens;
+        decode_one(id);
       }
     }
     result_.timing.decode_s = since(start);
@@ -314,6 +335,7 @@ void Session::release() { impl_->release(); }
 GenerateResult Session::generate(std::span<const int32_t> prompt, const GenerateOptions& options) {
   return impl_->generate(prompt, options);
 }
+SessionMemory Session::memory() const { return impl_->memory(); }
 std::vector<ScoreResult> Session::score(std::span<const ScoreRequest> requests, int batch, const RunHooks& hooks) {
   return impl_->score(requests, batch, hooks);
 }

@@ -5,7 +5,6 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
-#include "base/mapped_file.h"
 #include "engine/impl.h"
 #include "prune/registry.h"
 #include "tensor/layout.h"
@@ -110,10 +109,19 @@ int threads_of(int asked) {
 }
 
 std::string model_hash(const GgufFile& file, bool full) {
-  const MappedFile mapped(file.path());
-  if (full) return sha256_hex(mapped.bytes());
-  // The first MiB (all metadata of a small vocabulary, else a good part) and the size in eight bytes, little-endian.
+  const MappedFile& mapped = file.files().front();
   const auto bytes = mapped.bytes();
+  if (full) {
+    Sha256 hash;
+    constexpr size_t kStep = size_t(16) << 20;
+    for (size_t at = 0; at < bytes.size(); at += kStep) {
+      const auto part = bytes.subspan(at, std::min(kStep, bytes.size() - at));
+      hash.update(part);
+      mapped.release(part);
+    }
+    return hash.hex();
+  }
+  // The first MiB (all metadata of a small vocabulary, else a good part) and the size in eight bytes, little-endian.
   std::vector<uint8_t> head(bytes.begin(), bytes.begin() + std::ptrdiff_t(std::min<size_t>(bytes.size(), 1 << 20)));
   for (int i = 0; i < 8; ++i) head.push_back(uint8_t(uint64_t(bytes.size()) >> (8 * i)));
   return sha256_hex(head);
@@ -126,19 +134,25 @@ Engine::Impl::Impl(const EngineOptions& o)
       kernels(select_kernels(o.isa)),
       activations(activations_of(o.activations)),
       kv(kv_of(o.kv)),
-      pool(std::in_place, threads_of(o.threads)) {
+      pool(std::in_place, o.text_only ? 1 : threads_of(o.threads)) {
   if (o.prefill_chunk < 1 || o.prefill_chunk > 65536)
     fail("prefill-chunk: expected 1 to 65536 tokens, found {}", o.prefill_chunk);
   if (o.context < 0 || o.context > (1 << 24))
     fail("ctx: expected 1 to {} tokens (0: the model's, at most 8192), found {}", 1 << 24, o.context);
   const auto start = std::chrono::steady_clock::now();
-  model = Model::load(o.model, layout_of(o), *pool);
+  model = o.text_only ? Model::open(o.model)
+                      : Model::load(o.model, {.layout = layout_of(o), .cache = o.cache, .progress = o.on_load}, *pool);
+  options.on_load = nullptr;  // the caller's, for the load only
   if (kv == KvType::Q8_0 && model->spec.head_dim % 32 != 0)
     fail("kv: q8_0 stores 32 elements together: expected heads of a multiple of 32, found {} in {}",
          model->spec.head_dim, model->file.path());
   text = std::make_unique<TextModel>(model->file, o.bos, model->spec.vocab);
   fill_info();
   info.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Engine::Impl::expect_weights() const {
+  if (options.text_only) fail("{}: opened for its text side only: there are no weights", options.model);
 }
 
 void Engine::Impl::fill_info() {
@@ -152,13 +166,28 @@ void Engine::Impl::fill_info() {
   info.head_dim = s.head_dim, info.vocab = s.vocab, info.context_trained = s.context_trained,
   info.tied_head = s.tied_head;
   info.context = options.context > 0 ? options.context : std::min(s.context_trained, 8192);
+  info.warnings = model->warnings;
+  if (info.context > s.context_trained)
+    info.warnings.push_back(
+        fmt::format("--ctx: {} tokens, but the model was trained on {}: what it says beyond is "
+                    "worth little",
+                    info.context, s.context_trained));
   constexpr const char* kScaling[] = {"none", "linear", "yarn"};
   info.rope_scaling = s.rope.frequency_divisors.empty() ? kScaling[size_t(s.rope.scaling)] : "llama3";
   info.tokenizer_model = text->model_name(), info.tokenizer_pre = text->pre_name();
   info.chat_template = text->template_source();
+  fill_tensor_types();
+  info.kv_bytes_per_token = 2 * uint64_t(s.layers) * uint64_t(s.kv_heads) * kv_position_bytes(kv, s.head_dim);
+  info.model_sha256 = model_hash(file, options.full_hash);
+  info.isa = kernels.name;
+  info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool->threads();
+  for (const GgufKey& key : file.keys()) info.metadata.emplace_back(printable(key.name), key.value.text());
+  if (!options.text_only) fill_arithmetic();
+}
 
+void Engine::Impl::fill_tensor_types() {
   std::vector<std::pair<std::string, int>>& types = info.tensor_types;
-  for (const GgufTensorInfo& tensor : file.tensors()) {
+  for (const GgufTensorInfo& tensor : model->file.tensors()) {
     uint64_t elements = 1;
     for (const int64_t n : tensor.shape) elements *= uint64_t(n);
     info.parameters += elements;
@@ -167,11 +196,10 @@ void Engine::Impl::fill_info() {
     if (it == types.end()) it = types.insert(types.end(), {type, 0});
     ++it->second;
   }
-  const auto most =
-      std::max_element(types.begin(), types.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  info.file_type = traits(model->layers[0].gate_up.type).name;
-  if (most == types.end()) info.file_type.clear();
+}
 
+// What depends on the weights as they were laid out.
+void Engine::Impl::fill_arithmetic() {
   uint64_t attention = 0, ffn = 0;
   const auto all = [](const Matrix& w) {
     return uint64_t(bytes_read(w, {nullptr, w.layout == Layout::Rows ? w.rows / w.unit : w.cols}));
@@ -184,16 +212,14 @@ void Engine::Impl::fill_info() {
   dense_block_bytes = attention + ffn;
   dense_head_bytes = all(model->head);
   info.bytes_per_token = {{"attention", attention}, {"ffn", ffn}, {"head", dense_head_bytes}};
-  info.weight_bytes = model->weight_bytes();
-  info.kv_bytes_per_token = 2 * uint64_t(s.layers) * uint64_t(s.kv_heads) * kv_position_bytes(kv, s.head_dim);
-  info.model_sha256 = model_hash(file, options.full_hash);
-  info.isa = kernels.name;
+  info.weight_bytes = model->weights.matrix_bytes();
+  info.from_cache = model->from_cache;
+  const LayerWeights& first = model->layers[0];
   const RunContext run = run_context();
-  info.activations_decode = act_name(run.act_type(model->layers[0].gate_up, Phase::Decode));
-  info.activations_prefill = act_name(run.act_type(model->layers[0].gate_up, Phase::Prefill));
-  info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool->threads();
+  info.file_type = traits(first.gate_up.type).name;
+  info.activations_decode = act_name(run.act_type(first.gate_up, Phase::Decode));
+  info.activations_prefill = act_name(run.act_type(first.gate_up, Phase::Prefill));
   info.layout = layout_name(layout_of(options), *model);
-  for (const GgufKey& key : file.keys()) info.metadata.emplace_back(printable(key.name), key.value.text());
 }
 
 }  // namespace pop

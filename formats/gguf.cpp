@@ -156,6 +156,7 @@ GgufFile& GgufFile::operator=(GgufFile&&) noexcept = default;
 const std::string& GgufFile::path() const { return impl_->path; }
 uint32_t GgufFile::version() const { return impl_->part.version; }
 int GgufFile::parts() const { return impl_->parts; }
+std::span<const MappedFile> GgufFile::files() const { return impl_->files; }
 uint64_t GgufFile::file_bytes() const { return impl_->file_bytes; }
 
 uint64_t GgufFile::tensor_bytes() const {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "tensor/dtype.h"
 
 namespace pop {
@@ -86,8 +87,9 @@ class GgufFile {
   const std::string& path() const;  // of the first part
   uint32_t version() const;
   int parts() const;
-  uint64_t file_bytes() const;    // all parts
-  uint64_t tensor_bytes() const;  // of the tensors of known types
+  std::span<const MappedFile> files() const;  // the parts; empty if opened from memory
+  uint64_t file_bytes() const;                // all parts
+  uint64_t tensor_bytes() const;              // of the tensors of known types
 
   // Metadata. Of a split model: the first part's. A value of another type is an error that names file, key, expected, found.
   std::span<const GgufKey> keys() const;  // in the file's order

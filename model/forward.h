@@ -1,5 +1,6 @@
 // One pass of tokens through the network.
 #pragma once
+#include <exception>
 #include <functional>
 #include <optional>
 #include <span>
@@ -28,6 +29,10 @@ struct SelectionListener {
   virtual void chosen(const Sequence& sequence, int token, int layer, Site site, const Selection& selection) = 0;
 };
 
+// Thrown out of forward() when RunContext::interrupted said so. The lengths of the sequences are those from before; what their
+// policies have observed is not.
+class PassInterrupted : public std::exception {};
+
 // How the arithmetic is done: fixed for an engine's life.
 struct RunContext {
   const KernelTable* kernels = nullptr;
@@ -35,6 +40,7 @@ struct RunContext {
   std::optional<ActType> activations;  // empty: the committed default per weight type and phase
   SelectionListener* listener = nullptr;
   Stopwatch watch{};
+  const std::function<bool()>* interrupted = nullptr;  // asked several times a layer; may be empty
   // Weights read by passes of decode: what several rows want, once. It takes time to find out, so only of every eighth pass:
   // the mean is forward_bytes / counted_passes.
   uint64_t forward_bytes = 0, counted_passes = 0;

@@ -47,6 +47,8 @@ void observe(const Pass& pass, Site site, int layer, const float* x, int width) 
 
 // One site in either phase. Under --prefill pruned a pass holds one sequence, whose policy names the units.
 void project(const Pass& pass, Site site, int layer, const float* x, int width, TargetsOf targets_of) {
+  const std::function<bool()>* interrupted = pass.run.interrupted;
+  if (interrupted != nullptr && *interrupted && (*interrupted)()) throw PassInterrupted();
   if (pass.phase == Phase::Decode) return project_decode(pass, site, layer, x, width, targets_of);
   observe(pass, site, layer, x, width);
   pass.run.watch.mark(Part::Observe);
@@ -125,6 +127,7 @@ void prepare(Activations& scratch, const Model& model, std::span<const ForwardRo
     model.embed(rows[r].token, f32(scratch.x) + r * size_t(model.spec.d));
     if (rows[r].wants_logits) scratch.wanted.push_back(int(r));
   }
+  model.release_embedding();
 }
 
 }  // namespace

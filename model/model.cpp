@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/families/family.h"
+#include "model/weight_cache.h"
 #include "tensor/layout.h"
 
 namespace pop {
@@ -16,35 +17,64 @@ std::string layer_name(const char* pattern, int layer) { return fmt::format(fmt:
 
 class Loader {
  public:
-  Loader(Model& model, const Family& family, LayoutChoice layout, ThreadPool& pool)
-      : model_(model), names_(family.names), layout_(layout), pool_(pool) {}
+  Loader(Model& model, const Family& family, const LoadOptions& options)
+      : model_(model), names_(family.names), options_(options) {}
 
-  void load() {
-    const ModelSpec& s = model_.spec;
+  void load(ThreadPool& pool) {
     refuse_left_over();
-    model_.embedding = model_.file.tensor(names_.embedding, {s.vocab, s.d});
-    model_.output_norm = vector(names_.output_norm, s.d);
-    model_.head = matrix({model_.spec.tied_head ? model_.embedding : model_.file.tensor(names_.output, {s.vocab, s.d})},
-                         Layout::Rows);
-    for (int l = 0; l < s.layers; ++l) {
-      model_.norms.push_back(
-          {vector(layer_name(names_.attention_norm, l), s.d), vector(layer_name(names_.ffn_norm, l), s.d)});
-      const bool all = layout_ == LayoutChoice::Columns;
-      const Layout other = all || layout_ == LayoutChoice::Mixed ? Layout::Columns : Layout::Rows;
-      LayerWeights w;
-      w.q = matrix({tensor(names_.q, l, s.q_dim(), s.d)}, other);
-      w.k = matrix({tensor(names_.k, l, s.kv_dim(), s.d)}, other);
-      w.v = matrix({tensor(names_.v, l, s.kv_dim(), s.d)}, other);
-      w.o = matrix({tensor(names_.o, l, s.d, s.q_dim())}, other);
-      w.gate_up = matrix({tensor(names_.gate, l, s.f, s.d), tensor(names_.up, l, s.f, s.d)},
-                         all ? Layout::Columns : Layout::Rows);
-      w.down =
-          matrix({tensor(names_.down, l, s.d, s.f)}, layout_ == LayoutChoice::Rows ? Layout::Rows : Layout::Columns);
-      model_.layers.push_back(w);
-    }
+    plan();
+    fetch_weights(pool);
+    model_.weights.guard_gaps();
+    for (const auto& [target, index] : targets_) *target = model_.weights[index];
   }
 
  private:
+  void fetch_weights(ThreadPool& pool) {
+    if (options_.cache.empty() || model_.file.files().empty())
+      return model_.weights.fill(model_.file, pool, options_.progress);
+    const WeightCache cache(options_.cache, model_.file, model_.weights);
+    if (auto found = cache.open(pool, options_.progress)) {
+      model_.weights.use(std::move(found->file), found->offset);
+      model_.from_cache = true;
+      return;
+    }
+    model_.weights.fill(model_.file, pool, options_.progress);
+    try {
+      cache.write(model_.weights.block(), pool);
+    } catch (const Error& error) {
+      model_.warnings.push_back(fmt::format("--cache: {}; going on without", error.what()));
+    }
+  }
+
+  // Looks at every tensor, so that whatever is wrong with the file is said before it is read.
+  void plan() {
+    const ModelSpec& s = model_.spec;
+    const bool all = options_.layout == LayoutChoice::Columns;
+    const Layout other = all || options_.layout == LayoutChoice::Mixed ? Layout::Columns : Layout::Rows;
+    const Layout down = options_.layout == LayoutChoice::Rows ? Layout::Rows : Layout::Columns;
+    model_.embedding = model_.file.tensor(names_.embedding, {s.vocab, s.d});
+    model_.output_norm = vector(names_.output_norm, s.d);
+    add(model_.head, {s.tied_head ? model_.embedding : model_.file.tensor(names_.output, {s.vocab, s.d})},
+        Layout::Rows);
+    model_.layers.resize(size_t(s.layers));
+    for (int l = 0; l < s.layers; ++l) {
+      model_.norms.push_back(
+          {vector(layer_name(names_.attention_norm, l), s.d), vector(layer_name(names_.ffn_norm, l), s.d)});
+      LayerWeights& w = model_.layers[size_t(l)];
+      add(w.q, {tensor(names_.q, l, s.q_dim(), s.d)}, other);
+      add(w.k, {tensor(names_.k, l, s.kv_dim(), s.d)}, other);
+      add(w.v, {tensor(names_.v, l, s.kv_dim(), s.d)}, other);
+      add(w.o, {tensor(names_.o, l, s.d, s.q_dim())}, other);
+      add(w.gate_up, {tensor(names_.gate, l, s.f, s.d), tensor(names_.up, l, s.f, s.d)},
+          all ? Layout::Columns : Layout::Rows);
+      add(w.down, {tensor(names_.down, l, s.d, s.f)}, down);
+    }
+  }
+
+  void add(Matrix& target, std::vector<RawTensor> parts, Layout wanted) {
+    targets_.emplace_back(&target, model_.weights.add(std::move(parts), wanted));
+  }
+
   RawTensor tensor(const char* pattern, int layer, int rows, int cols) {
     return model_.file.tensor(layer_name(pattern, layer), {rows, cols});
   }
@@ -56,39 +86,6 @@ class Loader {
     for (const float v : out)
       if (!std::isfinite(v)) fail("{}: tensor {}: expected finite numbers, found {}", model_.file.path(), name, v);
     return out;
-  }
-
-  // One matrix of the given tensors' rows, interleaved (unit = how many). Values are kept exactly; tensors of different types
-  // that must share a unit are widened to float32, the one type that holds them all.
-  Matrix matrix(const std::vector<RawTensor>& parts, Layout wanted) {
-    Matrix m;
-    m.type = parts[0].type;
-    for (const RawTensor& part : parts)
-      if (part.type != m.type) m.type = DType::F32;
-    m.layout = has_columns_layout(m.type) ? wanted : Layout::Rows;
-    m.unit = int(parts.size());
-    m.rows = int(parts[0].shape[0]) * m.unit;
-    m.cols = int(parts[0].shape[1]);
-    AlignedBuffer& buffer = model_.memory.emplace_back(matrix_bytes(m));
-    m.data = buffer.data();
-    // Rows of one unit or of one group of 64 may share bytes in Columns: a piece is 64 file rows of every part.
-    const int file_rows = m.rows / m.unit, pieces = (file_rows + 63) / 64;
-    pool_.run(pieces, [&](int piece, int) {
-      std::vector<float> wide;
-      for (int r = piece * 64; r < std::min(file_rows, piece * 64 + 64); ++r)
-        for (int u = 0; u < m.unit; ++u) {
-          const RawTensor& part = parts[size_t(u)];
-          const size_t stride = row_bytes(part.type, m.cols);
-          const uint8_t* row = part.data.data() + size_t(r) * stride;
-          if (part.type != m.type) {
-            wide.resize(size_t(m.cols));
-            dequantize(part.type, row, wide.data(), m.cols);
-            row = reinterpret_cast<const uint8_t*>(wide.data());
-          }
-          write_row(m, r * m.unit + u, row, buffer.data());
-        }
-    });
-    return m;
   }
 
   // A tensor nobody asked for (a bias, an expert, a second norm) means that this is not the model we would run.
@@ -108,13 +105,13 @@ class Loader {
 
   Model& model_;
   const TensorNames& names_;
-  LayoutChoice layout_;
-  ThreadPool& pool_;
+  const LoadOptions& options_;
+  std::vector<std::pair<Matrix*, int>> targets_;  // where the planned matrices go
 };
 
 }  // namespace
 
-std::unique_ptr<Model> Model::load(const std::string& path, LayoutChoice layout, ThreadPool& pool) {
+std::unique_ptr<Model> Model::open(const std::string& path) {
   auto model = std::make_unique<Model>(path);
   const Family& family = find_family(model->file);
   model->spec = family.spec(model->file);
@@ -123,22 +120,31 @@ std::unique_ptr<Model> Model::load(const std::string& path, LayoutChoice layout,
     fail("{}: tensor {}: expected a matrix of at most {} token rows, found {}", path, family.names.embedding, 1 << 24,
          embedding == nullptr ? "none" : "another shape");
   model->spec.vocab = int(embedding->shape[0]);
+  const std::string key = model->spec.architecture + ".vocab_size";
+  if (const auto said = model->file.find_u64(key); said && *said != uint64_t(model->spec.vocab))
+    fail("{}: key {}: expected {}, the rows of tensor {}, found {}", path, key, model->spec.vocab,
+         family.names.embedding, *said);
   model->spec.tied_head = model->file.find(family.names.output) == nullptr;
   model->rope = RopeTable(model->spec.rope);
   model->attention_scale = 1.f / std::sqrt(float(model->spec.head_dim));
-  Loader(*model, family, layout, pool).load();
+  return model;
+}
+
+std::unique_ptr<Model> Model::load(const std::string& path, const LoadOptions& options, ThreadPool& pool) {
+  std::unique_ptr<Model> model = open(path);
+  Loader(*model, find_family(model->file), options).load(pool);
   return model;
 }
 
 void Model::embed(int32_t token, float* out) const {
+  if (spec.tied_head) return read_row(head, token, out);
   const size_t stride = row_bytes(embedding.type, spec.d);
   dequantize(embedding.type, embedding.data.data() + size_t(token) * stride, out, spec.d);
 }
 
-uint64_t Model::weight_bytes() const {
-  uint64_t total = 0;
-  for (const AlignedBuffer& buffer : memory) total += buffer.size();
-  return total;
+void Model::release_embedding() const {
+  if (spec.tied_head) return;
+  for (const MappedFile& part : file.files()) part.release(embedding.data);
 }
 
 }  // namespace pop

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "formats/gguf.h"
 #include "model/rope.h"
 #include "model/spec.h"
+#include "model/weights.h"
 #include "prune/policy.h"
 
 namespace pop {
@@ -18,6 +18,12 @@ namespace pop {
 // methods that select columns. Mixed: all but gate and up, for both. Types without columns stay in rows. The head stays in
 // rows: it is always read whole.
 enum class LayoutChoice : uint8_t { Auto, Rows, Columns, Mixed };
+
+struct LoadOptions {
+  LayoutChoice layout = LayoutChoice::Auto;
+  std::string cache;  // folder of a cache file of the re-laid weights; "": none is looked for or written
+  LoadProgress progress{};
+};
 
 struct LayerNorms {
   std::vector<float> attention, ffn;  // [d]
@@ -32,16 +38,21 @@ struct Model {
   float attention_scale = 1.f;  // of q.k before the softmax
   std::vector<LayerWeights> layers;
   std::vector<LayerNorms> norms;
-  std::vector<float> output_norm;     // [d]
-  RawTensor embedding;                // [vocab, d], rows read from the file's mapping
-  Matrix head;                        // [vocab, d], unit 1, Rows
-  std::vector<AlignedBuffer> memory;  // what the matrices point into
+  std::vector<float> output_norm;  // [d]
+  RawTensor embedding;      // [vocab, d], read from the file's mapping row by row; if tied, the head's rows are read
+  Matrix head;              // [vocab, d], unit 1, Rows
+  Weights weights;          // what the matrices point into
+  bool from_cache = false;  // the weights are those of a cache file
+  std::vector<std::string> warnings;
 
+  // What the file says, without its weights: enough for its text side. Throws Error: file damaged, family not supported.
+  static std::unique_ptr<Model> open(const std::string& path);
   // Throws Error: file damaged, family or option not supported, tensor missing, misshapen or left over.
-  static std::unique_ptr<Model> load(const std::string& path, LayoutChoice layout, ThreadPool& pool);
+  static std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options, ThreadPool& pool);
 
   void embed(int32_t token, float* out) const;  // out: [d]
-  uint64_t weight_bytes() const;                // of all re-laid matrices
+  // Gives back the pages that embed() touched: where the file lies in large folios, they add up to the whole table.
+  void release_embedding() const;
 };
 
 // Calls visit(matrix) for q, k, v, o, gate_up, down of a layer.

@@ -70,6 +70,32 @@ double planned_column_bytes(std::span<const LayerWeights> layers, double level) 
   return dense_bytes(layers) - level * skippable_bytes(layers);
 }
 
+PlannedReads planned_rows(std::span<const LayerWeights> layers, int reachable, int kept) {
+  PlannedReads planned;
+  for_each_matrix(layers, [&](const Matrix& w) {
+    planned.bytes += bytes(w);
+    planned.elements += static_cast<double>(w.rows) * w.cols;
+  });
+  for (const LayerWeights& l : layers) {
+    const double f = l.down.cols, unreached = 1 - reachable / f, skipped = 1 - kept / f;
+    planned.bytes -= l.gate_up.layout == Layout::Rows ? bytes(l.gate_up) * unreached : 0;
+    planned.bytes -= l.down.layout == Layout::Columns ? bytes(l.down) * (1 - header_share(l.down.type)) * skipped : 0;
+    planned.elements -= static_cast<double>(l.gate_up.rows) * l.gate_up.cols * unreached;
+    planned.elements -= static_cast<double>(l.down.rows) * l.down.cols * skipped;
+  }
+  return planned;
+}
+
+PlannedReads planned_columns(std::span<const LayerWeights> layers, double level) {
+  PlannedReads planned;
+  for_each_matrix(layers, [&](const Matrix& w) {
+    const double skipped = w.layout == Layout::Columns ? level * (1 - header_share(w.type)) : 0;
+    planned.bytes += bytes(w) * (1 - skipped);
+    planned.elements += static_cast<double>(w.rows) * w.cols * (1 - level);
+  });
+  return planned;
+}
+
 double level_for_bytes(std::span<const LayerWeights> layers, double bytes) {
   return (dense_bytes(layers) - bytes) / skippable_bytes(layers);
 }

@@ -22,6 +22,14 @@ double planned_column_bytes(std::span<const LayerWeights> layers, double level);
 // The level at which planned_column_bytes is `bytes`; above 1 if no level reaches them.
 double level_for_bytes(std::span<const LayerWeights> layers, double bytes);
 
+// The same of matrices as they were loaded, and the elements a token uses: what lies in a layout that the choice cannot skip in
+// is read whole.
+struct PlannedReads {
+  double bytes = 0, elements = 0;
+};
+PlannedReads planned_rows(std::span<const LayerWeights> layers, int reachable, int kept);
+PlannedReads planned_columns(std::span<const LayerWeights> layers, double level);
+
 // How much less a token reads: dense over planned, both with the head's bytes.
 double byte_ideal(std::span<const LayerWeights> layers, double planned_bytes, double head_bytes);
 

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "tensor/relayout.h"
 
 namespace pop {
 namespace {
@@ -82,6 +83,22 @@ TEST(Layout, ValuesAreTheFiles) {
     for (int r = 0; r < c.rows; ++r) {
       read_row(m.w, r, row.data());
       ASSERT_TRUE(same(row.data(), m.values.data() + size_t(r) * row.size(), row.size())) << name_of(c) << " row " << r;
+    }
+  }
+}
+
+// Many rows at once give the bytes of one after another, in pieces of any size that begin at a tile.
+TEST(Layout, WriteRowsIsWriteRow) {
+  for (const Case& c : cases()) {
+    const Loaded m = load(c, 2);
+    const size_t stride = row_bytes(c.type, c.cols);
+    std::vector<const uint8_t*> rows;
+    for (int r = 0; r < c.rows; ++r) rows.push_back(m.file.data() + size_t(r) * stride);
+    for (const int piece : {64, 192}) {
+      AlignedBuffer memory(matrix_bytes(m.w));
+      for (int r = 0; r < c.rows; r += piece)
+        write_rows(m.w, r, std::span(rows).subspan(size_t(r), size_t(std::min(piece, c.rows - r))), memory.data());
+      ASSERT_EQ(std::memcmp(memory.data(), m.memory.data(), memory.size()), 0) << name_of(c) << " by " << piece;
     }
   }
 }

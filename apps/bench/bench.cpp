@@ -192,7 +192,7 @@ int bench(const BenchArgs& args) {
     if (!options.model.empty()) throw UsageError("--model and --shape exclude each other");
     options.model = temporary.emplace(args.shape).path();
   }
-  Engine engine = make_engine(options, names_of(args.methods));
+  Engine engine = make_engine(options, args.output, names_of(args.methods));
   const ModelInfo& info = engine.info();
   uint64_t token_bytes = 0;
   for (const ByteShare& part : info.bytes_per_token) token_bytes += part.bytes;

@@ -65,13 +65,19 @@ class Comparison {
         bos_(engine.prompt("")),
         vocab_(engine.info().vocab) {}
 
-  void run() {
+  // False: interrupted; the corpus then has the windows that were done.
+  bool run() {
     Progress progress("eval kl", args_.output);
     auto& windows = corpus_.windows;
     for (size_t first = 0; first < windows.size(); first += args_.batch) {
       run_group(first, std::min<size_t>(args_.batch, windows.size() - first));
+      if (InterruptScope::raised()) {
+        windows.erase(windows.begin() + static_cast<ptrdiff_t>(first), windows.end());
+        return false;
+      }
       progress.update(static_cast<int64_t>(first) + args_.batch, static_cast<int64_t>(windows.size()));
     }
+    return true;
   }
 
   const ReadStats& reads() const { return reads_; }
@@ -90,12 +96,14 @@ class Comparison {
       std::copy(logits.begin(), logits.end(), base_row(sequence, position).begin());
     };
     base_.score(requests, args_.batch, hooks);
+    if (InterruptScope::raised()) return;
     hooks.on_logits = [&](int sequence, int position, std::span<const float> logits) {
       if (position < args_.context) return;
       Window& window = corpus_.windows[first + sequence];
       window.tokens.push_back(diverge(base_row(sequence, position), logits, corpus_.ids[window.first + position + 1]));
     };
     const auto results = other_.score(requests, args_.batch, hooks);
+    if (InterruptScope::raised()) return;
     for (const ScoreResult& result : results) add(result.reads);
     check(first, count, base_rows);
   }
@@ -279,12 +287,12 @@ void check(const KlArgs& args) {
 int eval_kl(const KlArgs& args) {
   check(args);
   const PruneSettings prune = args.prune.resolved(args.seed);
-  Engine engine = make_engine(args.engine, {prune.method});
+  Engine engine = make_engine(args.engine, args.output, {prune.method});
   std::optional<Engine> exact;  // the same file with the reference arithmetic
   if (!args.base.empty()) {
     EngineOptions options = args.engine;
     options.activations = "f32";
-    exact.emplace(make_engine(options, {prune.method}));
+    exact.emplace(make_engine(options, args.output, {prune.method}));
   }
   if (args.context + args.decode > engine.info().context)
     throw UsageError(fmt::format("--context {} + --decode {} exceed the context of {} tokens (--ctx)", args.context,
@@ -297,15 +305,20 @@ int eval_kl(const KlArgs& args) {
   const auto base = exact ? exact->session(prune) : engine.session({});
   InterruptScope interrupts;
   Comparison comparison(args, engine, corpus, *base, *other);
-  comparison.run();
+  const bool complete = comparison.run();
+  if (corpus.windows.empty()) {
+    note(args.output, "interrupted before the first window was done");
+    return kInterrupted;
+  }
   Json json = to_json(args, corpus, summarize(args, corpus.windows));
+  json["finish_reason"] = complete ? "complete" : "interrupted";
   add_common(json, engine.info(), other->plan(), comparison.reads());
   if (!args.csv.empty()) write_row(args.csv, json);
   if (args.output.json)
     print_json(json);
   else
     print_text(json, other->plan(), args.base.empty() ? "dense" : "the same in f32 arithmetic");
-  return kDone;
+  return complete ? kDone : kInterrupted;
 }
 
 void add_kl(CLI::App& root, Commands& commands) {

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "apps/pop/command.h"
+#include "apps/pop/terminal.h"
 #include "apps/pop/validators.h"
 #include "base/error.h"
 
@@ -163,6 +164,11 @@ void add_model_options(CLI::App& app, EngineOptions& options) {
       ->option_text("WHEN")
       ->check(one_of({"auto", "never", "always"}))
       ->group(group);
+  app.add_option("--cache", options.cache,
+                 "Folder for the weights as they lie in memory: written once, mapped at the next start [off]")
+      ->option_text("DIR")
+      ->check(not_empty())
+      ->group(group);
   app.add_flag("--full-hash", options.full_hash, "model_sha256 of the whole file, not of its first MiB and its size")
       ->group(group);
 }
@@ -266,24 +272,33 @@ void add_dump_options(CLI::App& app, DumpArgs& args) {
       ->group(group);
 }
 
-Engine make_engine(EngineOptions options, std::vector<std::string> methods) {
+Engine make_engine(EngineOptions options, const OutputArgs& output, std::vector<std::string> methods) {
   options.methods = std::move(methods);
   if (options.model.empty()) options.model = find_default_model();
-  return Engine(options);
+  Progress progress("load", output);
+  options.on_load = [&](uint64_t done, uint64_t total) { progress.update(int64_t(done), int64_t(total)); };
+  Engine engine(options);
+  for (const std::string& warning : engine.info().warnings) note(output, "pop: warning: " + printable(warning, 1000));
+  return engine;
 }
 
 std::vector<int32_t> parse_ids(std::string_view text, const std::string& where) {
   std::vector<int32_t> ids;
-  constexpr std::string_view kSeparators = ", \t\r\n";
-  for (size_t at = 0; (at = text.find_first_not_of(kSeparators, at)) != std::string_view::npos;) {
+  constexpr std::string_view kBlanks = " \t\r\n", kSeparators = ", \t\r\n";
+  const auto skip_blanks = [&](size_t at) { return std::min(text.find_first_not_of(kBlanks, at), text.size()); };
+  bool after_comma = false;
+  for (size_t at = skip_blanks(0); at < text.size() || after_comma;) {
     const size_t end = std::min(text.find_first_of(kSeparators, at), text.size());
     const std::string_view word = text.substr(at, end - at);
+    if (word.empty()) fail("{}: expected a token id on both sides of each comma, found none", where);
     int32_t id = 0;
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || stop != word.data() + word.size() || id < 0)
       fail("{}: expected token ids (whole numbers from 0) separated by commas, found '{}'", where, printable(word));
     ids.push_back(id);
-    at = end;
+    at = skip_blanks(end);
+    after_comma = at < text.size() && text[at] == ',';
+    if (after_comma) at = skip_blanks(at + 1);
   }
   return ids;
 }
@@ -302,7 +317,12 @@ std::string read_file(const std::string& path) {
   if (!file) fail("{}: cannot be opened: {}", name, std::strerror(errno));
   std::string bytes;
   char block[1 << 16];
-  for (size_t n; (n = std::fread(block, 1, sizeof block, file)) > 0;) bytes.append(block, n);
+  for (size_t n; (n = std::fread(block, 1, sizeof block, file)) > 0;) {
+    bytes.append(block, n);
+    if (bytes.size() <= kMaxText) continue;
+    if (!standard) std::fclose(file);
+    fail("{}: expected at most {} MiB of text, found more", name, kMaxText >> 20);
+  }
   const bool broken = std::ferror(file) != 0;
   if (!standard) std::fclose(file);
   if (broken) fail("{}: cannot be read", name);

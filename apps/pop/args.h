@@ -67,15 +67,16 @@ void add_seed_option(CLI::App& app, std::optional<uint64_t>& seed);
 void add_prompt_options(CLI::App& app, PromptArgs& args);
 void add_dump_options(CLI::App& app, DumpArgs& args);
 
-// The engine for these options and the methods that will run on it; without a model the default one. Throws Error naming the
-// command that fetches it.
-Engine make_engine(EngineOptions options, std::vector<std::string> methods = {});
+// The engine for these options and the methods that will run on it; without a model the default one. Shows how far the load is,
+// prints warnings (both to standard error). Throws Error naming the command that fetches the default model.
+Engine make_engine(EngineOptions options, const OutputArgs& output, std::vector<std::string> methods = {});
 
-// Ids separated by commas or blanks; `where` names the source in the error.
+// Ids separated by one comma or by blanks, or both; `where` names the source in the error.
 std::vector<int32_t> parse_ids(std::string_view text, const std::string& where);
 void check_ids(std::span<const int32_t> ids, const ModelInfo& info, const std::string& where);
 
-// The bytes of a file, or of standard input for "-". Throws Error.
+// The bytes of a file, or of standard input for "-". Throws Error, also above kMaxText bytes: what never ends is not a text.
+constexpr size_t kMaxText = size_t(256) << 20;
 std::string read_file(const std::string& path);
 
 }  // namespace pop::app

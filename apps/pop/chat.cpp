@@ -67,7 +67,7 @@ class Chat {
  public:
   explicit Chat(const ChatArgs& args)
       : args_(args),
-        engine_(make_engine(args.engine, {args.prune.settings.method})),
+        engine_(make_engine(args.engine, args.output, {args.prune.settings.method})),
         session_(engine_.session(args.prune.resolved(args.sampling.seed))) {
     if (engine_.info().chat_template.empty())
       fail("{}: the model has no chat template; use pop run", printable(engine_.info().path, 400));

@@ -42,7 +42,7 @@ struct Contestant {
 class Demo {
  public:
   explicit Demo(const DemoArgs& args)
-      : args_(args), style_(args.output), engine_(make_engine(args.engine, {"dense", "pop", "pop+"})) {
+      : args_(args), style_(args.output), engine_(make_engine(args.engine, args.output, {"dense", "pop", "pop+"})) {
     contestants_[0] = {"dense", engine_.session({}), {}, 0, {}, -1, {}};
     contestants_[1] = {fmt::format("pop, ratio {:.3g}", args.ratio),
                        engine_.session({.method = "pop", .ratio = args.ratio}),
@@ -70,6 +70,7 @@ class Demo {
     say(fmt::format("{} {}\n", style_.bold("Question:"), args_.prompt));
     if (!answers() || !timing_rounds()) return kInterrupted;
     divergences();
+    if (InterruptScope::raised()) return kInterrupted;
     if (args_.output.json)
       print_json(to_json());
     else

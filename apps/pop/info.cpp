@@ -1,5 +1,6 @@
 // pop info: what is in a model file, and what pruning would save on it.
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -19,32 +20,31 @@ struct InfoArgs {
 };
 
 struct Saving {
-  PrunePlanInfo plan;
-  ReadStats reads;
+  const char* method;
+  double ratio;
+  Engine::Planned planned;
 };
 
-// Measured on three decoded tokens, not computed: whatever the layout and the weight types do is in it.
-std::vector<Saving> savings(Engine& engine) {
+// Planned from the shapes and the layout; what a run really reads is in its own result.
+std::vector<Saving> savings(const Engine& engine) {
   std::vector<Saving> out;
-  const bool text = !engine.info().tokenizer_model.empty();
-  const auto prompt = text ? engine.prompt("A short text.") : std::vector<int32_t>{0, 0, 0, 0};
   for (const char* method : {"pop", "pop+"}) {
     for (const double ratio : {0.1, 0.2, 0.3, 0.4, 0.5}) {
-      if (method == std::string_view("pop+") && ratio != 0.2 && ratio != 0.4)
-        continue;  // each costs a pass over all weights
       try {
-        const auto session = engine.session({.method = method, .ratio = ratio});
-        GenerateOptions options;
-        options.max_tokens = 4;
-        options.ignore_eos = true;
-        const auto result = session->generate(prompt, options);
-        out.push_back({session->plan(), result.reads});
+        out.push_back({method, ratio, engine.planned({.method = method, .ratio = ratio})});
       } catch (const Exception&) {
         break;  // a ratio out of this model's reach: so are the larger ones
       }
     }
   }
   return out;
+}
+
+// Of this process so far, as the system counts it.
+uint64_t peak_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return uint64_t(usage.ru_maxrss) * 1024;
 }
 
 Json to_json(const ModelInfo& info, const std::vector<Saving>& saved) {
@@ -76,13 +76,18 @@ Json to_json(const ModelInfo& info, const std::vector<Saving>& saved) {
   json["kv_bytes_per_token"] = info.kv_bytes_per_token;
   json["savings"] = Json::array();
   for (const Saving& s : saved)
-    json["savings"].push_back({{"method", s.plan.method},
-                               {"ratio", s.plan.ratio},
-                               {"ffn_sparsity", s.plan.ffn_sparsity},
-                               {"weight_bytes_per_token", s.reads.weight_bytes_per_token},
-                               {"weights_read_share", s.reads.weights_read_share},
-                               {"selected_share", s.reads.selected_share}});
+    json["savings"].push_back({{"method", s.method},
+                               {"ratio", s.ratio},
+                               {"ffn_sparsity", s.planned.ffn_sparsity},
+                               {"weight_bytes_per_token", s.planned.weight_bytes_per_token},
+                               {"weights_read_share", s.planned.weights_read_share},
+                               {"selected_share", s.planned.selected_share}});
+  json["memory"] = {{"weights", info.weight_bytes},
+                    {"kv_cache", info.kv_bytes_per_token * uint64_t(info.context)},
+                    {"peak", peak_memory()}};
   json["load_s"] = info.load_s;
+  json["from_cache"] = info.from_cache;
+  json["warnings"] = info.warnings;
   json["isa"] = info.isa;
   json["threads"] = info.threads;
   json["activations"] = info.activations_decode;
@@ -139,19 +144,19 @@ void print_bytes(const ModelInfo& info, const std::vector<Saving>& saved) {
   rows.push_back({"  total", megabytes(total), ""});
   fmt::print("{}", table(rows));
   if (saved.empty()) return;
-  fmt::print("\nWhat pruning saves (measured on a few tokens)\n");
+  fmt::print("\nWhat pruning saves (planned)\n");
   rows = {{"  method", "ratio", "FFN pruned", "MB/token", "of dense", "blocks used"}};
   for (const Saving& s : saved)
-    rows.push_back({"  " + s.plan.method, fmt::format("{:.1f}", s.plan.ratio),
-                    s.plan.ffn_sparsity > 0 ? fmt::format("{:.1f}%", 100 * s.plan.ffn_sparsity) : "-",
-                    fmt::format("{:.1f}", s.reads.weight_bytes_per_token / 1e6),
-                    fmt::format("{:.1f}%", 100 * s.reads.weights_read_share),
-                    fmt::format("{:.1f}%", 100 * s.reads.selected_share)});
+    rows.push_back({fmt::format("  {}", s.method), fmt::format("{:.1f}", s.ratio),
+                    s.planned.ffn_sparsity > 0 ? fmt::format("{:.1f}%", 100 * s.planned.ffn_sparsity) : "-",
+                    fmt::format("{:.1f}", s.planned.weight_bytes_per_token / 1e6),
+                    fmt::format("{:.1f}%", 100 * s.planned.weights_read_share),
+                    fmt::format("{:.1f}%", 100 * s.planned.selected_share)});
   fmt::print("{}", table(rows));
 }
 
 int info(const InfoArgs& args) {
-  Engine engine = make_engine(args.engine);
+  Engine engine = make_engine(args.engine, args.output);
   const auto saved = savings(engine);
   if (args.output.json) {
     print_json(to_json(engine.info(), saved));

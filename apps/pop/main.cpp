@@ -112,8 +112,6 @@ int run_command(const Commands& commands) {
       return finish(command.action());
     }
     return complain(kUsage, "no command given; see pop --help");
-  } catch (const Interrupted&) {
-    return kInterrupted;
   } catch (const UsageError& error) {
     return complain(kUsage, error.what());
   } catch (const std::bad_alloc&) {

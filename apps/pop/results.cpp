@@ -88,6 +88,7 @@ Json score_json(const Engine& engine, const PrunePlanInfo& plan, const ScoreRequ
                                  {"candidate", part.candidate},
                                  {"pruned", part.pruned},
                                  {"retained_first", part.retained_first}});
+  json["finish_reason"] = result.finish_reason;
   json["logits_hash"] = result.logits_hash;
   if (!result.profile.empty()) json["profile"] = profile_json(result.profile);
   add_common(json, engine.info(), plan, result.reads);

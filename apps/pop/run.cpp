@@ -69,7 +69,7 @@ int run(const RunArgs& args) {
   check(args);
   const PruneSettings prune = args.prune.resolved(args.sampling.seed);
   const std::string text = args.prompt.read(true);
-  Engine engine = make_engine(args.engine, {prune.method});
+  Engine engine = make_engine(args.engine, args.output, {prune.method});
   const auto ids = prompt_ids(args, engine, text);
   const auto session = engine.session(prune);
   const GenerateResult result = generate(args, engine, *session, ids);

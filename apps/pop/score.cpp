@@ -16,6 +16,8 @@
 namespace pop::app {
 namespace {
 
+constexpr std::string_view kInterruptedReason = "interrupted";
+
 struct ScoreArgs {
   EngineOptions engine;
   PruneArgs prune;
@@ -92,7 +94,7 @@ int score_lines(const ScoreArgs& args) {
   if (args.split) throw UsageError("--split belongs to a single text; with --lines each line has its own \"split\"");
   if (args.dump.logits) throw UsageError("--dump-logits belongs to a single text, not to --lines");
   const PruneSettings prune = args.prune.resolved(args.seed);
-  Engine engine = make_engine(args.engine, {prune.method});
+  Engine engine = make_engine(args.engine, args.output, {prune.method});
   const auto requests = read_lines(args, engine);
   const auto session = engine.session(prune);
   Dumps dumps(args.dump, session->plan());
@@ -108,6 +110,7 @@ int score_lines(const ScoreArgs& args) {
     const auto results = session->score(group, args.batch, hooks);
     for (size_t i = 0; i < group.size(); ++i) print_json(score_json(engine, session->plan(), group[i], results[i]));
     std::fflush(stdout);
+    if (results.back().finish_reason == kInterruptedReason) return kInterrupted;
     progress.update(static_cast<int64_t>(first + group.size()), static_cast<int64_t>(requests.size()));
   }
   dumps.close();
@@ -121,10 +124,11 @@ void print_text(const Engine& engine, const PrunePlanInfo& plan, const ScoreRequ
     fmt::print(", mean {:.4f}, perplexity {:.4f}", result.nll_sum / result.scored,
                std::exp(result.nll_sum / result.scored));
   fmt::print("\n");
+  if (result.finish_reason == kInterruptedReason) fmt::print("interrupted: the rest is missing\n");
   if (result.scored_decode > 0)
     fmt::print("{} of them predicted by decode: sum {:.4f}, mean {:.4f}\n", result.scored_decode, result.nll_decode_sum,
                result.nll_decode_sum / result.scored_decode);
-  fmt::print("next, most likely first:\n");
+  if (!result.top.empty()) fmt::print("next, most likely first:\n");
   std::vector<std::vector<std::string>> rows;
   for (const TopToken& top : result.top)
     rows.push_back({fmt::format("  \"{}\"", printable(engine.token_text(top.id))), fmt::format("{}", top.id),
@@ -139,7 +143,7 @@ int score(const ScoreArgs& args) {
   if (args.lines) return score_lines(args);
   const std::string text = args.prompt.read(false);
   const PruneSettings prune = args.prune.resolved(args.seed);
-  Engine engine = make_engine(args.engine, {prune.method});
+  Engine engine = make_engine(args.engine, args.output, {prune.method});
   ScoreRequest request;
   request.ids = args.prompt.tokens(engine, text);
   if (request.ids.empty()) fail("prompt: expected at least one token, found none");
@@ -161,7 +165,7 @@ int score(const ScoreArgs& args) {
   else
     print_text(engine, session->plan(), request, results.at(0));
   if (!args.output.json && !results[0].profile.empty()) note(args.output, profile_table(results[0].profile));
-  return kDone;
+  return results[0].finish_reason == kInterruptedReason ? kInterrupted : kDone;
 }
 
 }  // namespace

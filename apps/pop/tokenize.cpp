@@ -30,6 +30,12 @@ void add_tokenizer_options(CLI::App& app, TokenizeArgs& args) {
   add_output_options(app, args.output);
 }
 
+Engine make_text_engine(const TokenizeArgs& args) {
+  EngineOptions options = args.engine;
+  options.text_only = true;
+  return make_engine(options, args.output);
+}
+
 template <class Action>
 void for_each_line(const std::string& path, Action&& action) {
   const std::string bytes = read_file(path);
@@ -59,7 +65,7 @@ int tokenize(const TokenizeArgs& args) {
   if (args.prompt.ids) throw UsageError("tokenize: expected a text; ids become text with pop detokenize");
   if (args.lines && args.prompt.given()) throw UsageError("--lines excludes -p, -f and -");
   const std::string text = args.lines ? "" : args.prompt.read(false);
-  Engine engine = make_engine(args.engine);
+  Engine engine = make_text_engine(args);
   if (args.lines)
     for_each_line(*args.lines, [&](std::string_view line, size_t) { print_ids(args, engine, line); });
   else
@@ -86,7 +92,7 @@ int detokenize(const TokenizeArgs& args) {
   const int sources = int(args.prompt.ids.has_value()) + int(from_file) + int(args.lines.has_value());
   if (sources != 1)
     throw UsageError("detokenize: expected one of --ids LIST, -f FILE, --lines FILE or - (standard input)");
-  Engine engine = make_engine(args.engine);
+  Engine engine = make_text_engine(args);
   if (args.lines) {
     for_each_line(*args.lines, [&](std::string_view line, size_t number) {
       print_text(args, engine, line, fmt::format("{}:{}", printable(*args.lines, 400), number));
