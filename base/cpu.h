@@ -9,7 +9,7 @@ struct CpuFeatures {  // each also needs the operating system to save the regist
   bool avx2 = false, fma = false, f16c = false;
   bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512vbmi = false;
   bool avx512_vnni = false, avx512_bf16 = false;
-  bool dotprod = false;  // AArch64: sums of four 8-bit products; NEON itself is always there
+  bool dotprod = false;                     // AArch64: sums of four 8-bit products; NEON itself is always there
   bool amx_tile = false, amx_bf16 = false;  // also: the system may grant the tiles to this process
 };
 

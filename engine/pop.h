@@ -147,8 +147,8 @@ struct BatchAnswer {
 struct BatchResult {
   std::vector<BatchAnswer> answers;
   std::string finish_reason;  // "length", "interrupted": then only `ids` says how far it came
-  Timing timing;             // of all: tokens of every sequence counted
-  double forward_bytes = 0;  // weights read by a pass, mean: what several sequences want is read once; 0: not counted
+  Timing timing;              // of all: tokens of every sequence counted
+  double forward_bytes = 0;   // weights read by a pass, mean: what several sequences want is read once; 0: not counted
   std::vector<ProfilePart> profile;
 };
 
