@@ -194,7 +194,7 @@ void check_units(const KernelTable& table, UnitsFn f, UnitsFn reference, int n, 
 
 TEST_P(Products, DotUnits) { check_units(table(), table().dot_units, scalar().dot_units, 2, false); }
 
-constexpr int kBatch = 45;  // 5 * 8 + 4 + 1, 32 + 13: every number of rows that the kernels take at once
+constexpr int kBatch = 37;  // 4 * 8 + 4 + 1, 32 + 5: every number of rows that the kernels take at once
 
 TEST_P(Products, GemmUnits) { check_units(table(), table().gemm_units, scalar().gemm_units, kBatch, true); }
 
