@@ -71,12 +71,14 @@ POP_INLINE void order_nibbles(const uint8_t* codes, uint8_t* out) {
 template <DType T, int N>
 POP_INLINE __m256i upper_bits(const uint8_t* plane, int block) {
   constexpr int kBits = block_format(T).high_bits;
-  const int* words = reinterpret_cast<const int*>(plane) + block;
+  const auto word = [&](int at) __attribute__((always_inline)) {  // at any address
+    return _mm_cvtsi128_si32(_mm_loadu_si32(plane + 4 * size_t(block + at)));
+  };
   const __m256i s = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   if constexpr (kBits == 1)  // bit s of a byte to bit 4
-    return _mm256_and_si256(_mm256_rolv_epi32(_mm256_set1_epi32(words[0]), _mm256_sub_epi32(_mm256_set1_epi32(4), s)),
+    return _mm256_and_si256(_mm256_rolv_epi32(_mm256_set1_epi32(word(0)), _mm256_sub_epi32(_mm256_set1_epi32(4), s)),
                             _mm256_set1_epi8(16));
-  const __m256i both = _mm256_blend_epi32(_mm256_set1_epi32(words[0]), _mm256_set1_epi32(words[N]), 0xaa);
+  const __m256i both = _mm256_blend_epi32(_mm256_set1_epi32(word(0)), _mm256_set1_epi32(word(N)), 0xaa);
   const __m256i shift = _mm256_sub_epi32(_mm256_set1_epi32(4), _mm256_andnot_si256(_mm256_set1_epi32(1), s));
   return _mm256_and_si256(_mm256_rolv_epi32(both, shift), _mm256_set1_epi8(48));
 }
