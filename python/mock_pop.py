@@ -63,7 +63,7 @@ def run(model, ids, o, method):
     logits = [model.forward(ids[:o.split], cache, method.observe)]
     if o.sabotage == "tau":
         key = len(model.layers) - 1, "down"
-        method.tau[key] *= 1 + 3e-4
+        method.tau[key] *= 1 + 2e-3
     if o.sabotage in ("swap-partition", "no-sqrt"):
         part = method.partitions[0]
         if o.sabotage == "no-sqrt":                    # ranks by the wrong score
