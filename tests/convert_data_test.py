@@ -40,9 +40,9 @@ def requests(header, item):
     """The requests that docs/data.md says follow from an item."""
     preamble = header.get("preamble", "")
     if header["kind"] == "choice":
-        if "queries" in item:
-            return [[preamble + query, header["delimiter"] + item["ending"]] for query in item["queries"]]
-        return [[preamble + item["query"], header["delimiter"] + choice] for choice in item["choices"]]
+        if "contexts" in item:
+            return [[preamble + context, header["delimiter"] + item["ending"]] for context in item["contexts"]]
+        return [[preamble + item["context"], header["delimiter"] + choice] for choice in item["choices"]]
     if header["metric"] == "greedy":
         return [[preamble + item["prompt"], item["target"]]]
     return [[preamble + item["prompt"], header["until"]]]
@@ -130,7 +130,7 @@ class Shipped(unittest.TestCase):
 
     def check(self, header, item):
         if header["kind"] == "choice":
-            count = len(item.get("queries") or item["choices"])
+            count = len(item.get("contexts") or item["choices"])
             self.assertTrue(count >= 2 and 0 <= item["gold"] < count, item["id"])
         else:
             self.assertTrue(item["prompt"], item["id"])
