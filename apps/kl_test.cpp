@@ -33,29 +33,5 @@ TEST(Divergence, DirectionIsBaseToOther) {
   EXPECT_NEAR(diverge(base, other, 0).kl, p * std::log(p / (1 - p)) + (1 - p) * std::log((1 - p) / p), 1e-9);
 }
 
-TEST(Percentile, InterpolatesBetweenRanks) {
-  EXPECT_DOUBLE_EQ(percentile({4, 1, 3, 2}, 0.5), 2.5);
-  EXPECT_DOUBLE_EQ(percentile({4, 1, 3, 2}, 0.99), 1 + 3 * 0.99);
-  EXPECT_DOUBLE_EQ(percentile({7}, 0.99), 7);
-}
-
-TEST(Bootstrap, IsSeededAndCoversTheMean) {
-  std::vector<double> values;
-  for (int i = 0; i < 40; ++i) values.push_back(i % 2);  // mean 0.5, standard error of the mean 0.0791
-  const Interval a = bootstrap_mean(values, 1);
-  // 0.5 -+ 1.96 * 0.0791, in steps of 1/40
-  EXPECT_NEAR(a.low, 0.345, 0.03);
-  EXPECT_NEAR(a.high, 0.655, 0.03);
-  for (double& value : values)
-    value += double(&value - values.data()) / 1000;  // so that draws differ in more than steps
-  const Interval b = bootstrap_mean(values, 1), again = bootstrap_mean(values, 1), other = bootstrap_mean(values, 2);
-  EXPECT_EQ(b.low, again.low);
-  EXPECT_EQ(b.high, again.high);
-  EXPECT_NE(b.low, other.low);
-  const Interval constant = bootstrap_mean(std::vector<double>{0.25, 0.25, 0.25}, 1);
-  EXPECT_EQ(constant.low, 0.25);
-  EXPECT_EQ(constant.high, 0.25);
-}
-
 }  // namespace
 }  // namespace pop::app

@@ -6,7 +6,11 @@
 #include <cmath>
 #include <memory>
 
+#include "apps/eval/commands.h"
 #include "apps/eval/kl.h"
+#include "apps/eval/reads.h"
+#include "apps/eval/report.h"
+#include "apps/eval/statistics.h"
 #include "apps/pop/args.h"
 #include "apps/pop/command.h"
 #include "apps/pop/results.h"
@@ -104,7 +108,7 @@ class Comparison {
     };
     const auto results = other_.score(requests, args_.batch, hooks);
     if (InterruptScope::raised()) return;
-    for (const ScoreResult& result : results) add(result.reads);
+    for (const ScoreResult& result : results) add_reads(reads_, result.reads);
     check(first, count, base_rows);
   }
 
@@ -120,18 +124,6 @@ class Comparison {
   std::span<float> base_row(int sequence, int position) {
     return std::span(base_logits_)
         .subspan((size_t(sequence) * args_.decode + (position - args_.context)) * vocab_, vocab_);
-  }
-
-  void add(const ReadStats& reads) {
-    const uint64_t tokens = reads_.tokens + reads.tokens;
-    if (reads.tokens == 0) return;
-    const double weight = double(reads.tokens) / double(tokens);
-    const auto blend = [&](double& mean, double value) { mean += weight * (value - mean); };
-    blend(reads_.weight_bytes_per_token, reads.weight_bytes_per_token);
-    blend(reads_.weights_read_share, reads.weights_read_share);
-    blend(reads_.block_weights_read_share, reads.block_weights_read_share);
-    blend(reads_.selected_share, reads.selected_share);
-    reads_.tokens = tokens;
   }
 
   void check(size_t first, size_t count, int64_t base_rows) const {
@@ -248,30 +240,6 @@ void print_text(const Json& json, const PrunePlanInfo& plan, const std::string& 
   fmt::print("  [..]: 95 % interval, whole windows resampled\n");
 }
 
-// One row, so that the rows of several runs make a table.
-void write_row(const std::string& path, const Json& json) {
-  std::vector<std::vector<std::string>> rows(2);
-  const auto add = [&](const std::string& column, const Json& cell) {
-    rows[0].push_back(column);
-    rows[1].push_back(cell.is_string() ? cell.get<std::string>() : cell.is_null() ? "" : to_text(cell));
-  };
-  for (const auto& [key, value] : json.items()) {
-    if (value.is_object()) {
-      for (const auto& [part, inner] : value.items()) {
-        if (!inner.is_array()) {
-          add(key + "_" + part, inner);
-          continue;
-        }
-        add(key + "_" + part + "_low", inner.at(0));
-        add(key + "_" + part + "_high", inner.at(1));
-      }
-    } else if (!value.is_array()) {
-      add(key, value);
-    }
-  }
-  write_csv(path, rows);
-}
-
 void check(const KlArgs& args) {
   if (args.file.empty()) throw UsageError("eval kl: expected a text, -f FILE");
   if (!args.base.empty() && args.base != "activations=f32")
@@ -313,7 +281,7 @@ int eval_kl(const KlArgs& args) {
   Json json = to_json(args, corpus, summarize(args, corpus.windows));
   json["finish_reason"] = complete ? "complete" : "interrupted";
   add_common(json, engine.info(), other->plan(), comparison.reads());
-  if (!args.csv.empty()) write_row(args.csv, json);
+  if (!args.csv.empty()) write_result_row(args.csv, json);
   if (args.output.json)
     print_json(json);
   else
@@ -321,7 +289,9 @@ int eval_kl(const KlArgs& args) {
   return complete ? kDone : kInterrupted;
 }
 
-void add_kl(CLI::App& root, Commands& commands) {
+}  // namespace
+
+void add_eval_kl(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<KlArgs>();
   CLI::App* app = root.add_subcommand("kl");
   app->description(
@@ -359,20 +329,6 @@ void add_kl(CLI::App& root, Commands& commands) {
       "  pop eval kl -f wiki.test.raw --prune pop --ratio 0.2\n"
       "  pop eval kl -f wiki.test.raw --base activations=f32 --sequences 20 --json\n");
   commands.push_back({app, [args] { return eval_kl(*args); }});
-}
-
-}  // namespace
-
-void add_eval(CLI::App& root, Commands& commands) {
-  CLI::App* app = root.add_subcommand("eval");
-  app->require_subcommand(0, 1);
-  app->description("How much pruning changes the model.");
-  app->footer(
-      "Examples:\n"
-      "  pop eval kl -f wiki.test.raw --prune pop --ratio 0.2\n"
-      "  pop eval kl --help\n");
-  add_kl(*app, commands);
-  commands.push_back({app, []() -> int { throw UsageError("eval: expected a command: kl; see pop eval --help"); }});
 }
 
 }  // namespace pop::app

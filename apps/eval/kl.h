@@ -5,9 +5,16 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace pop::app {
+
+// A row of logits as a distribution: ln p(v) = logits[v] - log_sum.
+struct Distribution {
+  int32_t top = 0;     // the likeliest token, of equals the lowest id
+  double log_sum = 0;  // ln of the sum of exp(logit)
+};
+
+Distribution distribution(std::span<const float> logits);
 
 struct TokenDivergence {
   double kl = 0;                       // nats
@@ -17,18 +24,5 @@ struct TokenDivergence {
 
 // Of one position: base and other : [vocab], target in [0, vocab).
 TokenDivergence diverge(std::span<const float> base, std::span<const float> other, int32_t target);
-
-struct Interval {
-  double low = 0, high = 0;
-};
-
-// 95 % interval of the mean by the bootstrap: whole windows are drawn, since tokens of a window are not independent.
-// The same seed gives the same interval. values: one mean per window, at least one.
-Interval bootstrap_mean(std::span<const double> values, uint64_t seed, int draws = 2000);
-
-// Linear interpolation at share * (n - 1) of the sorted values; values: at least one.
-double percentile(std::vector<double> values, double share);
-
-double mean(std::span<const double> values);
 
 }  // namespace pop::app
