@@ -23,6 +23,9 @@ Json parse_object(std::string_view line, const std::string& where) {
   return json;
 }
 
+// A task file's first line: what all its items share.
+bool is_header(const Json& json) { return json.contains("task") && json.contains("kind"); }
+
 // --items: a file of ids. Each must be there.
 std::set<int64_t> chosen_ids(const std::string& path) {
   const auto ids = parse_ids(read_file(path), printable(path, 400));
@@ -57,6 +60,7 @@ Items read_items(const ItemArgs& args) {
   Items out;
   out.path = args.file;
   const std::string bytes = read_file(args.file), name = printable(args.file, 400);
+  out.header = {-1, fmt::format("{}:1", name), "", Json::object()};
   out.sha256 = sha256_text(bytes);
   std::set<int64_t> wanted;
   if (!args.only.empty()) wanted = chosen_ids(args.only);
@@ -68,9 +72,14 @@ Items read_items(const ItemArgs& args) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     if (args.limit > 0 && id == args.limit) break;
+    const std::string where = fmt::format("{}:{}", name, number);
+    if (number == 1)
+      if (Json json = parse_object(line, where); is_header(json)) {
+        out.header = {-1, where, sha256_text(line), std::move(json)};
+        continue;
+      }
     const int64_t place = id++;
     if (!args.only.empty() && wanted.erase(place) == 0) continue;
-    const std::string where = fmt::format("{}:{}", name, number);
     out.list.push_back({place, where, sha256_text(line), parse_object(line, where)});
   }
   if (!wanted.empty()) fail("{}: expected item {} (--items), found {} items", name, *wanted.begin(), id);
@@ -118,8 +127,7 @@ std::vector<std::string> text_list(const Item& item, const char* name, size_t le
            shown(entry));
     out.push_back(entry.get<std::string>());
   }
-  if (out.size() < least)
-    fail("{}: \"{}\": expected at least {} texts, found {}", item.where, name, least, out.size());
+  if (out.size() < least) fail("{}: \"{}\": expected at least {} texts, found {}", item.where, name, least, out.size());
   return out;
 }
 

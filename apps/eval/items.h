@@ -19,6 +19,7 @@ struct Item {
 
 struct Items {
   std::string path, sha256;  // of the whole file's bytes
+  Item header;               // what holds for all items (docs/data.md); an empty object where the file has none
   std::vector<Item> list;
   std::vector<int64_t> ids() const;
 };
@@ -31,7 +32,7 @@ struct ItemArgs {
 
 void add_item_options(CLI::App& app, ItemArgs& args);
 
-// The items chosen, in the order of the file. Throws Error: not readable, a line that is no object, an id that is not there.
+// A first line with "task" and "kind" is the header. The items chosen, in the order of the file. Throws Error: not readable, a line that is no object, an id that is not there.
 Items read_items(const ItemArgs& args);
 
 // A field that must be there, of its type. Throws Error naming file, line and field; `allow_empty`: "" is a text as well.

@@ -49,6 +49,20 @@ std::string error_of(Action action) {
 using ItemsFile = Files;
 using Samples = Files;
 
+TEST_F(ItemsFile, AHeaderIsNoItem) {
+  const std::string file = write("items", "{\"task\":\"t\",\"kind\":\"choice\"}\n{\"a\":1}\n{\"a\":2}\n");
+  const Items first = read_items({file, "", 1});
+  ASSERT_EQ(first.list.size(), 1u);
+  EXPECT_EQ(first.list[0].id, 0);
+  EXPECT_EQ(first.list[0].where, file + ":2");
+  EXPECT_EQ(first.list[0].json["a"], 1);
+  EXPECT_EQ(text_field(first.header, "task"), "t");
+  // Only the first line can be one, and only with both fields.
+  const Items none = read_items({write("plain", "{\"task\":\"t\"}\n{\"task\":\"t\",\"kind\":\"choice\"}\n"), "", 0});
+  EXPECT_EQ(none.list.size(), 2u);
+  EXPECT_TRUE(none.header.json.empty());
+}
+
 TEST_F(ItemsFile, PlacesCountLinesThatAreNotBlank) {
   const std::string file = write("items", "{\"a\":1}\n\n  \r\n{\"a\":2}\r\n{\"a\":3}");
   const Items all = read_items({file, "", 0});
@@ -67,19 +81,25 @@ TEST_F(ItemsFile, PlacesCountLinesThatAreNotBlank) {
 }
 
 TEST_F(ItemsFile, WhatIsWrongIsSaidWithItsLine) {
-  const auto error = [&](const std::string& bytes) { return error_of([&] { read_items({write("x", bytes), "", 0}); }); };
+  const auto error = [&](const std::string& bytes) {
+    return error_of([&] { read_items({write("x", bytes), "", 0}); });
+  };
   EXPECT_NE(error("{\"a\":1}\n[1]\n").find("x:2: expected a JSON object, found '[1]'"), std::string::npos);
   EXPECT_NE(error("{\"a\":1\n").find("x:1: expected a JSON object"), std::string::npos);
   EXPECT_NE(error("\n\n").find("expected at least one item"), std::string::npos);
   EXPECT_NE(error(std::string("{\"a\":\"\xff\"}\n")).find("x:1: expected a JSON object"), std::string::npos);
   const std::string file = write("y", "{}\n"), ids = write("ids", "0 5");
-  EXPECT_NE(error_of([&] { read_items({file, ids, 0}); }).find("expected item 5 (--items), found 1"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              read_items({file, ids, 0});
+            }).find("expected item 5 (--items), found 1"),
+            std::string::npos);
   EXPECT_NE(error_of([&] { read_items({path("absent"), "", 0}); }).find("cannot be opened"), std::string::npos);
 }
 
 TEST_F(ItemsFile, Fields) {
   const std::string line =
-      "{\"t\":\"x\",\"empty\":\"\",\"n\":3,\"big\":18446744073709551615,\"b\":true,\"l\":[\"p\",\"q\"],\"bad\":[\"p\",\"\"]}";
+      "{\"t\":\"x\",\"empty\":\"\",\"n\":3,\"big\":18446744073709551615,\"b\":true,\"l\":[\"p\",\"q\"],\"bad\":[\"p\","
+      "\"\"]}";
   const Item item = read_items({write("x", line), "", 0}).list[0];
   EXPECT_EQ(text_field(item, "t"), "x");
   EXPECT_EQ(text_field(item, "empty", true), "");
@@ -94,7 +114,8 @@ TEST_F(ItemsFile, Fields) {
   ends("\"absent\": expected a text, found nothing", [&] { text_field(item, "absent"); });
   ends("\"t\": expected true or false, found \"x\"", [&] { bool_field(item, "t"); });
   ends("\"n\": expected a whole number from 0 to 2, found 3", [&] { int_field(item, "n", 0, 2); });
-  ends("\"big\": expected a whole number from 0 to 2, found 18446744073709551615", [&] { int_field(item, "big", 0, 2); });
+  ends("\"big\": expected a whole number from 0 to 2, found 18446744073709551615",
+       [&] { int_field(item, "big", 0, 2); });
   ends("\"l\": expected at least 3 texts, found 2", [&] { text_list(item, "l", 3); });
   ends("\"bad\": entry 2: expected a text that is not empty, found \"\"", [&] { text_list(item, "bad"); });
   ends("\"n\": expected a list of texts, found 3", [&] { text_list(item, "n"); });
@@ -165,7 +186,8 @@ TEST_F(Samples, WhatAnInterruptionLeftIsCutOff) {
     EXPECT_EQ(read("s").size(), first_item);
   }
   write("s", "no json\n");
-  EXPECT_NE(error_of([&] { SampleFile(path("s"), run, 2); }).find("expected a line of per-item results"), std::string::npos);
+  EXPECT_NE(error_of([&] { SampleFile(path("s"), run, 2); }).find("expected a line of per-item results"),
+            std::string::npos);
   write("s", whole + whole);
   EXPECT_NE(error_of([&] { SampleFile(path("s"), run, 2); }).find("twice"), std::string::npos);
 }

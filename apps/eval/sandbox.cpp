@@ -204,9 +204,9 @@ SandboxResult judge(const Watch& watch, const std::string& mark) {
 std::pair<std::string, std::string> find_python(const std::string& name) {
   std::string quoted = "'";
   for (const char c : name) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  const std::string command =
-      quoted + "' -I -c 'import os, sys, platform; assert sys.version_info >= (3, 6); "
-               "print(os.path.realpath(sys.executable)); print(platform.python_version())' 2>/dev/null";
+  const std::string command = quoted +
+                              "' -I -c 'import os, sys, platform; assert sys.version_info >= (3, 6); "
+                              "print(os.path.realpath(sys.executable)); print(platform.python_version())' 2>/dev/null";
   std::string out;
   std::FILE* pipe = popen(command.c_str(), "r");
   if (!pipe) fail("sandbox: cannot start a program: {}", std::strerror(errno));
@@ -232,8 +232,8 @@ Sandbox::Sandbox(const std::string& python, const SandboxLimits& limits) : limit
       file.verdict != "PermissionError")
     fail("sandbox: this system cannot confine a program (seccomp; a trial gave {}, {}, {}, {}), so none is run",
          works.verdict, network.verdict, process.verdict, file.verdict);
-  description_ = fmt::format("Python {}; seccomp: no network, no processes, no file changes; {} s of CPU, {} s, {} MiB", version,
-                             limits_.cpu_s, limits_.wall_s, limits_.memory_bytes >> 20);
+  description_ = fmt::format("Python {}; seccomp: no network, no processes, no file changes; {} s of CPU, {} s, {} MiB",
+                             version, limits_.cpu_s, limits_.wall_s, limits_.memory_bytes >> 20);
 }
 
 SandboxResult Sandbox::run(std::string_view source, const std::function<bool()>& interrupted) const {

@@ -13,7 +13,7 @@
 namespace pop::app {
 
 struct SandboxLimits {
-  int cpu_s = 3;      // of processor time
+  int cpu_s = 3;  // of processor time
   double wall_s = 15;
   uint64_t memory_bytes = uint64_t(1) << 30;  // address space
 };

@@ -83,8 +83,8 @@ TEST_F(SandboxTest, NoChangeOfAnyFile) {
        {"open(file, 'w')", "open(file, 'a')", "open(file, 'r+')", "open(folder + '/new', 'x')", "os.truncate(file, 0)",
         "os.remove(file)", "os.rename(file, folder + '/other')", "os.link(file, folder + '/other')",
         "os.symlink(file, folder + '/other')", "os.mkdir(folder + '/new')", "os.chmod(file, 0)", "os.utime(file)",
-        "os.mkfifo(folder + '/new')", "shutil.rmtree(folder)", "os.chown(file, 0, 0)", "os.setxattr(file, 'user.a', b'')",
-        "os.open(folder, os.O_TMPFILE | os.O_WRONLY)", "os.memfd_create('x')"})
+        "os.mkfifo(folder + '/new')", "shutil.rmtree(folder)", "os.chown(file, 0, 0)",
+        "os.setxattr(file, 'user.a', b'')", "os.open(folder, os.O_TMPFILE | os.O_WRONLY)", "os.memfd_create('x')"})
     EXPECT_EQ(verdict(names + attempt), "PermissionError") << attempt;
   EXPECT_EQ(std::filesystem::file_size(file), 4u);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
@@ -98,7 +98,8 @@ TEST_F(SandboxTest, NothingOfOtherProcesses) {
   EXPECT_EQ(verdict("import os; os.kill(0, 9)"), "PermissionError");
   EXPECT_EQ(verdict("import os; os.kill(os.getpid(), 15)"), "signal 15");
   EXPECT_EQ(verdict("import os; os.setpriority(os.PRIO_PROCESS, " + parent + ", 19)"), "PermissionError");
-  EXPECT_EQ(verdict("import resource; resource.prlimit(" + parent + ", resource.RLIMIT_CPU, (9, 9))"), "PermissionError");
+  EXPECT_EQ(verdict("import resource; resource.prlimit(" + parent + ", resource.RLIMIT_CPU, (9, 9))"),
+            "PermissionError");
   EXPECT_EQ(verdict("import fcntl, os; fcntl.fcntl(3, fcntl.F_SETOWN, " + parent + ")"), "PermissionError");
   // Descriptors that happen to be open here are closed there.
   const int mine = dup(STDIN_FILENO);
