@@ -8,7 +8,7 @@ Sets, in the order they run; each replaces its own files in bench/results/:
   context  128 to 8192 positions
   batch    1 to 16 sequences
   ratio    0 to 0.6, 1 and 2 threads: the model of other bandwidths is fitted to it
-  paper    Llama-2-7B, 128 tokens in, 128 out, batch 1 and 10
+  paper    Llama-2-7B, 128 tokens in, 128 out, batch 1 (all 32 layers in q4_0) and 10
   kernels  every weight product alone
 """
 import argparse
@@ -99,23 +99,18 @@ class Runner:
                     "-p", 16, "-n", 32, "--rounds", 2)
 
     def paper(self):
-        layers = 2 if self.options.quick else 8
-        rounds = 1 if self.options.quick else 2
-        methods = "dense,pop:0.2,pop:0.4" if self.options.quick else PAPER_METHODS
-        self.decode("paper-q4_0", ("llama-2-7b", "q4_0", layers), "--methods", methods, "-t", 2, "-p", 128, "-n", 128, "--rounds", rounds)
-        if not self.options.quick:
-            self.decode("paper-q4_0-plus", ("llama-2-7b", "q4_0", layers), "--methods", PAPER_PLUS, "-t", 2, "-p", 128, "-n", 128,
-                        "--rounds", rounds)
-        self.decode("paper-q4_0-batch10", ("llama-2-7b", "q4_0", layers), "--methods", "dense,pop:0.2,pop:0.4", "-t", 2, "-p", 128, "-n", 128,
-                    "--batch", 10, "--rounds", 1)
-        if not self.options.quick:
-            self.decode("paper-bf16", ("llama-2-7b", "bf16", layers), "--methods", "dense,pop:0.2,pop:0.4", "-t", 2, "-p", 128, "-n", 128,
-                        "--rounds", 1)
-
-    def whole(self):
-        """Not among the sets of a plain run: all 32 layers, minutes a round."""
-        self.decode("paper-whole-q4_0", ("llama-2-7b", "q4_0", 32), "--methods", "dense,pop:0.2,pop:0.4", "-t", 2, "-p", 128, "-n", 128,
-                    "--rounds", 1)
+        """The paper's run. `pop+` runs on the columns of the weights, apart, beside dense in that layout. A batch of 10 on 8 of the 32
+        layers; its partitions one per sequence, then shared."""
+        quick, run = self.options.quick, ["-t", 2, "-p", 128, "-n", 128]
+        whole, part, rounds = ("llama-2-7b", "q4_0", 2 if quick else 32), ("llama-2-7b", "q4_0", 2 if quick else 8), 1 if quick else 3
+        few = "dense,pop:0.2,pop:0.4"
+        self.decode("paper-q4_0", whole, "--methods", few if quick else PAPER_METHODS, *run, "--rounds", rounds)
+        self.decode("paper-q4_0-batch10", part, "--methods", few, *run, "--batch", 10, "--rounds", 1)
+        self.decode("paper-q4_0-batch10-shared", part, "--methods", few, *run, "--batch", 10, "--partition", "shared", "--rounds", 1)
+        if not quick:
+            self.decode("paper-q4_0-plus", whole, "--methods", PAPER_PLUS, *run, "--rounds", rounds)
+            self.decode("paper-bf16", ("llama-2-7b", "bf16", 8), "--methods", few, *run, "--rounds", rounds)
+            self.decode("paper-bf16-plus", ("llama-2-7b", "bf16", 8), "--methods", PAPER_PLUS, *run, "--rounds", rounds)
 
     def kernels(self):
         filters = ["dot/q4_0"] if self.options.quick else [""]
@@ -126,16 +121,16 @@ class Runner:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few types and rounds: some minutes, to see that all of it works")
-    parser.add_argument("--only", default=",".join(SETS), help=f"sets, separated by commas: {','.join(SETS)},whole")
+    parser.add_argument("--only", default=",".join(SETS), help=f"sets, separated by commas: {','.join(SETS)}")
     parser.add_argument("--pop", default=str(ROOT / "build" / "pop"))
     parser.add_argument("--ik", help="llama-bench of ik_llama.cpp")
     parser.add_argument("--venv", type=pathlib.Path, default=ROOT / "build" / "venv-peers", help="Python environment of llama.cpp")
     parser.add_argument("--scratch", default=tempfile.gettempdir(), help="folder for model files, 5 GB")
     parser.add_argument("--wrap", type=shlex.split, default=[], help="command put before each measured process")
     options = parser.parse_args()
-    unknown = [name for name in options.only.split(",") if name not in [*SETS, "whole"]]
+    unknown = [name for name in options.only.split(",") if name not in SETS]
     if unknown:
-        parser.error(f"--only: expected {', '.join([*SETS, 'whole'])}; found {', '.join(unknown)}")
+        parser.error(f"--only: expected {', '.join(SETS)}; found {', '.join(unknown)}")
     if shutil.disk_usage(options.scratch).free < 8e9:
         parser.error(f"--scratch: {options.scratch} has less than 8 GB free")
     RESULTS.mkdir(exist_ok=True)

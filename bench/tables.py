@@ -118,10 +118,11 @@ def paper(folder=RESULTS):
     lines = read("paper-*.csv", folder)
     if not lines:
         return None
-    table = [["model", "batch", "method", "prefill s", "partition s", "of it packing", "decode s", "all s", "gain, all", "gain, decode",
+    table = [["model", "batch", "partition", "method", "prefill s", "partition s", "of it packing", "decode s", "all s", "gain, all", "gain, decode",
               "byte-ideal"]]
     for line in lines:
-        table.append([model_name(line), line["batch"], method_name(line), number(line, "prefill_s", "{:.2f}"),
+        whose = "-" if line["method"] == "dense" else "shared" if line["file"].endswith("-shared") else "own"
+        table.append([model_name(line), line["batch"], whose, method_name(line), number(line, "prefill_s", "{:.2f}"),
                       number(line, "partition_s", "{:.3f}"), number(line, "pack_s", "{:.3f}"), number(line, "decode_s", "{:.2f}"),
                       number(line, "total_s", "{:.2f}"), number(line, "total_speedup", "{:.2f}x"), number(line, "speedup", "{:.2f}x"),
                       number(line, "byte_ideal", "{:.2f}x")])
