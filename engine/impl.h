@@ -11,6 +11,7 @@
 #include "kernels/select.h"
 #include "model/activations.h"
 #include "model/forward.h"
+#include "prune/calibration.h"
 #include "prune/registry.h"
 
 namespace pop {
@@ -27,6 +28,7 @@ struct Engine::Impl {
   std::unique_ptr<TextModel> text;
   ModelInfo info;
   std::unique_ptr<Activations> scratch_memory;
+  std::string model_id;  // sha256 of the first MiB and the size, whatever EngineOptions::full_hash says
   uint64_t dense_block_bytes = 0, dense_head_bytes = 0, block_elements = 0;
 
   // Scratch for passes of up to `rows` rows; grown when a larger pass comes.
@@ -35,6 +37,8 @@ struct Engine::Impl {
     return {.kernels = &kernels, .pool = &*pool, .activations = activations, .interrupted = interrupted};
   }
   PolicyContext policy_context();
+  CalibrationModel calibration_model() const;
+  PruneOptions prune_options(const PruneSettings& settings) const;  // with the calibration file read
   ReadStats read_stats(const Sequence& sequence) const;
   void expect_weights() const;  // throws Error if the engine was opened for its text side only
 

@@ -46,7 +46,8 @@ struct PruneSettings {
   std::optional<double> gamma{};
   std::string metric{}, decode_metric{};  // down | gate-up
   std::string norm{}, prefill{};          // 1 | 2 | max; dense | pruned
-  std::string match{};                    // pop+: at the planned bytes of this method
+  std::string match{};                    // read as much per token as this method at `ratio`
+  std::string calibration{};              // file of Engine::calibrate, for methods that need one
   std::string partition{};                // sequence | shared: one for all texts of a batch, from all of them
   std::string random_every{};             // random: sequence | token
   std::optional<uint64_t> seed{};         // random
@@ -55,6 +56,7 @@ struct PruneSettings {
 
 struct PrunePlanInfo {  // what the settings came to
   std::string method, ratio_of, metric, decode_metric, norm, prefill;
+  std::string calibration;                                   // the text that it rests on; "": none
   double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level (pop+): share skipped on the prompt's own scores
   // Weight bytes of a decoded token by the formulas of the methods (docs/pruning.md), head included: all weights, the
   // method's, and the method's if its candidates cost nothing.
@@ -212,6 +214,19 @@ struct ModelInfo {
   std::vector<std::pair<std::string, std::string>> metadata;  // printable
 };
 
+// Statistics of a text for the methods that need them, made by the dense model.
+struct CalibrationOptions {
+  std::string source{};  // names the text; kept with the statistics
+  int history = 0;       // positions of which squared activations are kept one by one (method probe)
+  RunHooks hooks{};      // interrupted and on_progress
+};
+struct CalibrationResult {
+  std::vector<uint8_t> bytes;  // what PruneSettings::calibration reads; empty if interrupted
+  uint64_t sequences = 0, tokens = 0;
+  double seconds = 0;
+  std::string finish_reason;  // "complete", "interrupted"
+};
+
 struct ChatMessage {
   std::string role, content;
 };
@@ -247,6 +262,9 @@ class Engine {
     double weight_bytes_per_token = 0, weights_read_share = 0, selected_share = 0;
   };
   Planned planned(const PruneSettings& prune) const;
+
+  // Runs the sequences dense, one after another. Each is a prompt of its own.
+  CalibrationResult calibrate(std::span<const std::vector<int32_t>> sequences, const CalibrationOptions& options = {});
 
   struct Impl;  // defined inside the library
 

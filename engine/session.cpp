@@ -52,7 +52,7 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings)
   if (!settings.partition.empty() && settings.partition != "shared" && settings.partition != "sequence")
     fail("partition: expected sequence or shared, found \"{}\"", printable(settings.partition));
   const PolicyContext context = engine.policy_context();
-  policy = make_policy(prune_options(settings, engine.info.parameters), context);
+  policy = make_policy(engine.prune_options(settings), context);
   const PrunePlan& p = policy->plan();
   plan = {.method = p.method,
           .ratio_of = settings.ratio_of.empty() ? "blocks" : settings.ratio_of,
@@ -60,6 +60,7 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings)
           .decode_metric = p.decode_metric,
           .norm = p.norm,
           .prefill = p.prefill,
+          .calibration = p.calibration,
           .ratio = p.ratio,
           .ffn_sparsity = p.ffn_sparsity,
           .gamma = p.gamma,

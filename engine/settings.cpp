@@ -178,7 +178,8 @@ void Engine::Impl::fill_info() {
   info.chat_template = text->template_source();
   fill_tensor_types();
   info.kv_bytes_per_token = 2 * uint64_t(s.layers) * uint64_t(s.kv_heads) * kv_position_bytes(kv, s.head_dim);
-  info.model_sha256 = model_hash(file, options.full_hash);
+  model_id = model_hash(file, false);
+  info.model_sha256 = options.full_hash ? model_hash(file, true) : model_id;
   info.isa = kernels.name;
   info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool->threads();
   for (const GgufKey& key : file.keys()) info.metadata.emplace_back(printable(key.name), key.value.text());

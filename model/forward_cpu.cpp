@@ -52,12 +52,11 @@ void project(const Pass& pass, Site site, int layer, const float* x, int width, 
   if (pass.phase == Phase::Decode) return project_decode(pass, site, layer, x, width, targets_of);
   observe(pass, site, layer, x, width);
   pass.run.watch.mark(Part::Observe);
-  IndexList units;
-  if (site == Site::GateUp && pass.rows[0].sequence->policy != nullptr) {
-    const Selection selection = pass.rows[0].sequence->policy->select_prefill(site, layer);
-    if (selection.kind == Selection::Kind::Rows) units = selection.list;
-  }
-  project_prefill(pass, targets_of(pass, layer, 0), x, width, units);
+  Selection selection;
+  if (site == Site::GateUp && pass.rows[0].sequence->policy != nullptr)
+    selection = pass.rows[0].sequence->policy->select_prefill(site, layer);
+  project_prefill(pass, targets_of(pass, layer, 0), x, width,
+                  selection.kind == Selection::Kind::Rows ? &selection.list : nullptr);
 }
 
 // Rows of what is so little work that fewer are not worth a second thread.
@@ -70,6 +69,19 @@ void norm_rows(const Pass& pass, const float* x, const std::vector<float>& weigh
       pass.run.kernels->rms_norm(x + size_t(r) * size_t(d), weight.data(), d, pass.model.spec.norm_eps,
                                  out + size_t(r) * size_t(d));
   });
+}
+
+// What a method adds to the FFN's output for the channels that it leaves out, where it leaves them out.
+void add_ffn_bias(const Pass& pass, int layer) {
+  for (int r = 0; r < pass.count(); ++r) {
+    PolicyState* policy = pass.rows[size_t(r)].sequence->policy.get();
+    if (policy == nullptr) continue;
+    const std::span<const float> bias = policy->ffn_bias(layer);
+    if (bias.empty()) continue;
+    if (pass.phase == Phase::Prefill && policy->select_prefill(Site::Down, layer).kind == Selection::Kind::Full)
+      continue;
+    pass.run.kernels->add(bias.data(), int(bias.size()), f32(pass.scratch.x) + size_t(r) * bias.size());
+  }
 }
 
 // Logits of the rows that want them, a few rows at once: never tokens x vocabulary floats.
@@ -166,6 +178,7 @@ void forward(const Model& model, RunContext& run, Activations& scratch, Phase ph
     project(pass, Site::GateUp, layer, normed, s.d, gate_up_targets);  // leaves h
     watch.mark(Part::GateUp);
     project(pass, Site::Down, layer, f32(scratch.h), s.f, down_targets);  // adds to x
+    add_ffn_bias(pass, layer);
     watch.mark(Part::Down);
   }
   head(pass, sink);

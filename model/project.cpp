@@ -294,7 +294,7 @@ void count_reads(const Pass& pass, Site site, int layer, const SiteTargets& targ
 // Rows of W that a product of many rows of x takes at once: pieces of work are multiples of it.
 constexpr int kGemmRows = 32;
 
-void project_prefill(const Pass& pass, const SiteTargets& targets, const float* x, int width, IndexList list) {
+void project_prefill(const Pass& pass, const SiteTargets& targets, const float* x, int width, const IndexList* list) {
   SiteInputs inputs(pass, width);
   int packing[3] = {};
   for (int i = 0; i < targets.count; ++i) packing[i] = inputs.add(*targets.w[i]);
@@ -308,7 +308,7 @@ void project_prefill(const Pass& pass, const SiteTargets& targets, const float* 
         pass.run.kernels->gemm_columns(w, acts, begin, end, targets.y[i], targets.ldy[i]);
       });
     } else {
-      const IndexList units = list.count > 0 ? list : everything(w.rows / w.unit);
+      const IndexList units = list != nullptr ? *list : everything(w.rows / w.unit);
       parallel_ranges(pool, units.count, std::max(1, kGemmRows / w.unit), [&](int begin, int end, int) {
         pass.run.kernels->gemm_units(w, acts, units, begin, end, targets.y[i], targets.ldy[i]);
       });
@@ -319,7 +319,7 @@ void project_prefill(const Pass& pass, const SiteTargets& targets, const float* 
   const IndexList all = everything(targets.finish == Finish::SiluMul ? f : targets.w[0]->rows);
   parallel_ranges(pool, pass.count(), 1, [&](int begin, int end, int) {
     for (int r = begin; r < end; ++r) {
-      const IndexList units = list.count > 0 && targets.finish == Finish::SiluMul ? list : all;
+      const IndexList units = list != nullptr ? *list : all;
       if (units.count < all.count)
         std::memset(f32(pass.scratch.h) + size_t(r) * size_t(f), 0, size_t(f) * sizeof(float));
       finish(pass, targets, r, units, 0, units.count);

@@ -46,9 +46,9 @@ struct SiteTargets {
 };
 using TargetsOf = SiteTargets (*)(const Pass& pass, int layer, int row);
 
-// Prefill: y = W x for all rows of the pass, and what becomes of y. list: the units to compute, everything if its count is
-// 0; with SiluMul the h of others is 0.
-void project_prefill(const Pass& pass, const SiteTargets& targets, const float* x, int width, IndexList list);
+// Prefill: y = W x for all rows of the pass, and what becomes of y. list: with SiluMul the units to compute, the h of others
+// is 0; null: all of them.
+void project_prefill(const Pass& pass, const SiteTargets& targets, const float* x, int width, const IndexList* list);
 
 // Decode at one site, x : [rows, width]: asks each row's policy, computes what it selects and what becomes of it, counts
 // what that reads. With SiluMul the h of channels that were not selected is left as it was: nobody reads it.
@@ -60,6 +60,7 @@ constexpr int kPiecesPerThread = 16;
 // Runs body(begin, end) over [0, count) in pieces of a multiple of `step`.
 template <class Body>
 void parallel_ranges(ThreadPool& pool, int count, int step, Body&& body) {
+  if (count == 0) return;  // a mask may leave nothing
   int size = std::max(step, (count + pool.threads() * kPiecesPerThread - 1) / (pool.threads() * kPiecesPerThread));
   size = (size + step - 1) / step * step;
   if (pool.threads() == 1) size = count;

@@ -29,6 +29,7 @@ class ScoreHistogram {
     for (size_t b = 0; b < kBins; ++b) counts_[b] += other.counts_[b];
   }
   void clear() { counts_.fill(0); }
+  void set(int bin, uint64_t count) { counts_[static_cast<size_t>(bin)] = count; }  // from a file
 
   uint64_t count(int bin) const { return counts_[static_cast<size_t>(bin)]; }
   uint64_t total() const {

@@ -57,6 +57,17 @@ std::vector<std::vector<float>> column_norm_tables(const std::vector<std::vector
   return tables;
 }
 
+std::vector<std::vector<float>> site_column_norms(const PolicyContext& context) {
+  std::vector<std::vector<Matrix>> stacks;
+  for (const LayerWeights& l : context.layers) {
+    stacks.push_back({l.q, l.k, l.v});
+    stacks.push_back({l.o});
+    stacks.push_back({l.gate_up});
+    stacks.push_back({l.down});
+  }
+  return column_norm_tables(stacks, Norm::Two, *context.pool);
+}
+
 UnitScorer::UnitScorer(const KernelTable& kernels, const Matrix& shape) : kernels_(&kernels) {
   if (shape.layout == Layout::Rows) return;
   copy_.rows = copy_.unit = shape.unit;

@@ -57,6 +57,8 @@ enum class RandomEvery : uint8_t { Sequence, Token };
 const char* metric_name(Metric metric);  // "down", "gate-up"
 const char* norm_name(Norm norm);        // "1", "2", "max"
 
+struct Calibration;  // prune/calibration.h
+
 // Everything a user may say about pruning (docs/cli.md). A method refuses options that do not apply to it.
 struct PruneOptions {
   std::string method = "dense";
@@ -68,8 +70,9 @@ struct PruneOptions {
   std::optional<Metric> metric, decode_metric;
   std::optional<Norm> norm;
   bool prefill_pruned = false;
-  std::string match;  // pop+: level at which its planned bytes are those of this method at `ratio`
-  uint64_t seed = 1;  // `random`
+  std::string match;  // read as much per token as this method does at `ratio` (prune/methods/match.h)
+  std::shared_ptr<const Calibration> calibration;  // for methods that need one; null: not given
+  uint64_t seed = 1;                               // `random`
   RandomEvery random_every = RandomEvery::Sequence;
 };
 
@@ -78,7 +81,8 @@ struct PrunePlan {
   std::string method;
   double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level: pop+'s v
   std::string metric, decode_metric, norm,
-      prefill;  // empty where it does not apply; norm "2, max": the two metrics differ
+      prefill;              // empty where it does not apply; norm "2, max": the two metrics differ
+  std::string calibration;  // the text it rests on; empty: none
 };
 
 // Coarse partition of one FFN; sorted ascending.
@@ -111,6 +115,9 @@ class PolicyState {
   // GateUp). x at Down needs to be defined on the channels that GateUp selected only. Runs on the calling thread alone
   // and allocates nothing. Throws Error if partition() was not called.
   virtual Selection select(Site site, int layer, std::span<const float> x, int position) = 0;
+
+  // Added to the FFN's output of every token whose FFN leaves channels out, [d]; empty: nothing is.
+  virtual std::span<const float> ffn_bias(int /*layer*/) const { return {}; }
 
   // Channels that any token of this sequence may use at a site (R and C), for packing; Full if that is everything.
   virtual Selection reachable(Site, int /*layer*/) const { return {}; }

@@ -15,8 +15,14 @@ constexpr const char* kPopOptions[] = {"ratio",  "ffn-sparsity",  "ratio-of", "g
 constexpr const char* kFixedOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "metric", "norm", "prefill"};
 constexpr const char* kFullOptions[] = {"ratio",         "ffn-sparsity", "ratio-of", "metric",
                                         "decode-metric", "norm",         "prefill"};
-constexpr const char* kRandomOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "prefill", "seed", "random-every"};
-constexpr const char* kPopPlusOptions[] = {"ratio", "ratio-of", "match"};
+constexpr const char* kRandomOptions[] = {"ratio",   "ffn-sparsity", "ratio-of",    "match",
+                                          "prefill", "seed",         "random-every"};
+constexpr const char* kStaticOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "prefill"};
+constexpr const char* kCalibratedOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "prefill", "calibration"};
+constexpr const char* kPromptMaskOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match"};
+constexpr const char* kColumnOptions[] = {"ratio", "ratio-of", "match"};
+
+constexpr const char* kCalibrationText = "calibration text";
 
 constexpr MethodInfo kMethods[] = {
     {"dense", "every weight, every token", "-", "nothing", "nothing", "exact", {}, create_dense},
@@ -24,13 +30,25 @@ constexpr MethodInfo kMethods[] = {
      "FFN channels: the prompt sets retained, candidate and pruned ones, each token chooses among the candidates",
      "arXiv 2602.06822", "prompt", "rows", "exact", kPopOptions, create_pop},
     {"pop+", "input channels of every matrix: thresholds from the prompt, each token keeps what reaches them", "ours",
-     "prompt", "columns", "threshold", kPopPlusOptions, create_pop_plus},
+     "prompt", "columns", "threshold", kColumnOptions, create_pop_plus},
     {"fixed", "pop without candidates: the prompt's mask for the whole answer", "arXiv 2602.06822, variant 1", "prompt",
      "rows", "exact", kFixedOptions, create_pop},
     {"full", "pop with every channel as a candidate: gate and up are read whole, down is pruned",
      "arXiv 2602.06822, variant 2", "prompt", "rows", "exact", kFullOptions, create_pop},
     {"random", "FFN channels by lot: what every importance has to beat", "-", "nothing", "rows", "exact",
      kRandomOptions, create_random},
+    {"magnitude", "FFN channels by the norm of their weights: no text decides", "-", "nothing", "rows", "exact",
+     kStaticOptions, create_magnitude},
+    {"wanda_sp", "FFN channels by weights and activations of a text, the same share in every layer",
+     "Wanda-sp, of FLAP's authors", kCalibrationText, "rows", "exact", kCalibratedOptions, create_calibrated},
+    {"flap", "FFN channels by how much they fluctuate on a text, ranked over all layers; a bias stands in for them",
+     "FLAP, arXiv 2312.11983", kCalibrationText, "rows", "total", kCalibratedOptions, create_flap},
+    {"task-fixed", "the mask of `fixed`, taken from a task's prompt (pop calibrate) and used for all of its inputs",
+     "ours, after arXiv 2501.02086", kCalibrationText, "rows", "exact", kCalibratedOptions, create_calibrated},
+    {"griffin", "FFN channels that were strongest over the prompt, each token normalised; kept for the whole answer",
+     "GRIFFIN, arXiv 2404.01365", "prompt", "rows", "exact", kPromptMaskOptions, create_griffin},
+    {"wina", "input channels of every matrix: the score of pop+, the best k of each token", "WINA, arXiv 2505.19427",
+     "nothing", "columns", "exact", kColumnOptions, create_wina},
 };
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -74,13 +92,16 @@ void check_options(const MethodInfo& method, const PruneOptions& o) {
                                                 {"norm", o.norm.has_value()},
                                                 {"prefill", o.prefill_pruned},
                                                 {"match", !o.match.empty()},
-                                                {"random-every", o.random_every != RandomEvery::Sequence}};
+                                                {"random-every", o.random_every != RandomEvery::Sequence},
+                                                {"calibration", o.calibration != nullptr}};
   for (const auto& option : given) {
     const auto applies = [&](const char* name) { return std::string_view(name) == option.first; };
     if (option.second && std::none_of(method.options.begin(), method.options.end(), applies)) {
       fail("--{}: does not apply to method {}", option.first, method.name);
     }
   }
+  if (!o.calibration && std::string_view(method.needs) == kCalibrationText)
+    fail("--calibration: method {} needs the statistics of a text; make them with pop calibrate", method.name);
 }
 
 }  // namespace

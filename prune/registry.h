@@ -14,7 +14,7 @@ struct MethodInfo {
   const char* source;                    // paper, arXiv number, or "ours"
   const char* needs;                     // "nothing", "prompt", "calibration text"
   const char* selects;                   // "nothing", "rows", "columns"
-  const char* count;                     // "exact", "threshold"
+  const char* count;                     // "exact" (in every layer), "total" (over all layers), "threshold"
   std::span<const char* const> options;  // long names of the CLI options that apply
   std::unique_ptr<Policy> (*create)(const PruneOptions& options, const PolicyContext& context);
 };

@@ -11,6 +11,8 @@
 namespace pop {
 namespace {
 
+bool needs_text(const MethodInfo& method) { return std::string_view(method.needs) == "calibration text"; }
+
 class Registry : public ::testing::Test {
  protected:
   std::string error_of(const PruneOptions& options) {
@@ -31,12 +33,14 @@ TEST_F(Registry, ListsTheMethods) {
     names.insert(method.name);
     PruneOptions options;
     options.method = method.name;
+    if (needs_text(method)) options.calibration = toy_calibration(model_, 62);
     const std::unique_ptr<Policy> policy = make_policy(options, model_.context(pool_));
     EXPECT_EQ(policy->plan().method, method.name);
     EXPECT_EQ(policy->prunes(), std::string(method.selects) != "nothing");
     EXPECT_LE(std::string(method.summary).size() + std::string(method.name).size(), 120u);
   }
-  EXPECT_EQ(names, (std::set<std::string>{"dense", "pop", "pop+", "fixed", "full", "random"}));
+  EXPECT_EQ(names, (std::set<std::string>{"dense", "pop", "pop+", "fixed", "full", "random", "magnitude", "wanda_sp",
+                                          "flap", "task-fixed", "griffin", "wina"}));
 }
 
 TEST_F(Registry, DenseSelectsEverything) {
@@ -77,10 +81,12 @@ TEST_F(Registry, OptionsThatDoNotApplyAreErrors) {
       {"prefill", [](PruneOptions& o) { o.prefill_pruned = true; }},
       {"match", [](PruneOptions& o) { o.match = "pop"; }},
       {"random-every", [](PruneOptions& o) { o.random_every = RandomEvery::Token; }}};
+  const auto calibration = toy_calibration(model_, 62);
   for (const MethodInfo& method : methods()) {
     for (const auto& [name, set] : options) {
       PruneOptions o;
       o.method = method.name;
+      if (needs_text(method)) o.calibration = calibration;
       set(o);
       bool listed = false;
       for (const char* own : method.options) listed |= std::string(own) == name;
@@ -92,6 +98,22 @@ TEST_F(Registry, OptionsThatDoNotApplyAreErrors) {
   o.method = "pop+";
   for (const char* refused : {"ffn-sparsity", "gamma", "metric", "norm"}) {  // pop-method section 8b
     for (const char* own : methods()[2].options) EXPECT_STRNE(own, refused);
+  }
+}
+
+TEST_F(Registry, WhatNeedsATextSaysSo) {
+  for (const MethodInfo& method : methods()) {
+    PruneOptions o;
+    o.method = method.name;
+    if (needs_text(method)) {
+      EXPECT_EQ(error_of(o), std::string("--calibration: method ") + method.name +
+                                 " needs the statistics of a text; make them with pop calibrate");
+    } else {
+      o.calibration = toy_calibration(model_, 62);
+      bool listed = false;
+      for (const char* own : method.options) listed |= std::string_view(own) == "calibration";
+      EXPECT_EQ(error_of(o), listed ? "" : std::string("--calibration: does not apply to method ") + method.name);
+    }
   }
 }
 

@@ -2,12 +2,15 @@
 #pragma once
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "kernels/select.h"
+#include "prune/calibration.h"
 #include "prune/policy.h"
 #include "tensor/layout.h"
 
@@ -65,6 +68,9 @@ class ToyModel {
             .kernels = &select_kernels("scalar"),
             .pool = &pool};
   }
+  CalibrationModel calibration_model() const {
+    return {.sha256 = std::string(64, '0'), .layers = layers(), .d = d_, .f = f_, .q_dim = q_dim_};
+  }
   int layers() const { return static_cast<int>(layers_.size()); }
   int width(Site site) const {
     const int widths[kSites] = {d_, q_dim_, d_, f_};
@@ -115,5 +121,18 @@ class SiteInputs {
   int tokens_;
   std::vector<std::vector<float>> values_;  // [layers * kSites], each [tokens, width]
 };
+
+// Statistics of a text that nobody wrote.
+inline std::shared_ptr<const Calibration> toy_calibration(const ToyModel& model, uint32_t seed, int sequences = 3,
+                                                          int positions = 8) {
+  ThreadPool pool(1);
+  CalibrationCollector collector(model.calibration_model(), positions, pool);
+  for (int n = 0; n < sequences; ++n) {
+    SiteInputs inputs(model, 12, seed + static_cast<uint32_t>(n));
+    inputs.prefill(collector, 0, inputs.tokens(), 5);
+    collector.partition();
+  }
+  return std::make_shared<const Calibration>(collector.result("toy"));
+}
 
 }  // namespace pop

@@ -3,6 +3,7 @@
 // that no kernel reads weight bytes that a decode step counts as unread (model/project.cpp, ReadGuard).
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
 
 #include "engine/pop.h"
@@ -97,7 +98,7 @@ TEST_P(Bits, RatioZeroIsDenseThroughTheSelectionPath) {
   for_each_setting([&](const Setting& s, const std::string& path) {
     Engine engine = make(s, path);
     const std::string dense = hash_of(engine, {.method = "dense"}, requests_);
-    for (const char* method : {"pop", "fixed", "full", "random", "pop+"}) {
+    for (const char* method : {"pop", "fixed", "full", "random", "pop+", "magnitude", "griffin", "wina"}) {
       const auto results = engine.session({.method = method, .ratio = 0.0})->score(requests_);
       std::string joined;
       uint64_t selections = 0;
@@ -163,6 +164,19 @@ TEST_P(Bits, PackingAndTeacherForcingChangeNothing) {
   });
 }
 
+// A mask may leave nothing of an FFN: then the FFN adds nothing, whether the prompt or the answer is pruned.
+TEST_P(Bits, AnEmptyMaskAddsNothing) {
+  for_each_setting([&](const Setting& s, const std::string& path) {
+    Engine engine = make(s, path), two = make(s, path, 2);
+    const PruneSettings decode{.method = "magnitude", .ffn_sparsity = 1.0},
+        all{.method = "magnitude", .ffn_sparsity = 1.0, .prefill = "pruned"};
+    const ScoreResult r = engine.session(all)->score(requests_).front();
+    EXPECT_EQ(r.partition.front().retained, 0);
+    EXPECT_NE(r.logits_hash, engine.session(decode)->score(requests_).front().logits_hash);
+    EXPECT_EQ(r.logits_hash, two.session(all)->score(requests_).front().logits_hash);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, Bits,
                          testing::Values(DType::Q4_1, DType::Q8_0, DType::Q4_0, DType::F16, DType::BF16, DType::F32),
                          [](const auto& param) { return traits(param.param).name; });
@@ -179,11 +193,43 @@ TEST(Batch, EveryMethodIsAlone) {
                                         {.method = "fixed", .ratio = 0.3},
                                         {.method = "full", .ratio = 0.3},
                                         {.method = "random", .ratio = 0.3, .random_every = "token"},
-                                        {.method = "pop+", .ratio = 0.4}}) {
+                                        {.method = "pop+", .ratio = 0.4},
+                                        {.method = "griffin", .ratio = 0.3},
+                                        {.method = "wina", .ratio = 0.4}}) {
       std::string alone;
       for (const ScoreRequest& request : requests) alone += hash_of(engine, method, {&request, 1});
       for (const int batch : {2, 17})
         EXPECT_EQ(hash_of(engine, method, requests, batch), alone) << isa << method.method;
+    }
+  }
+}
+
+// Methods that rest on a text: ratio 0 is dense, threads and batches change nothing, the prompt pruned or not.
+TEST(Calibrated, IsDenseAtRatioZeroAndAloneInABatch) {
+  std::vector<std::vector<int32_t>> windows;
+  for (int i = 0; i < 6; ++i) windows.push_back(ids_of(20 + i, 40));
+  std::vector<ScoreRequest> requests;
+  for (int i = 0; i < 5; ++i) requests.push_back({.ids = ids_of(i, 20 + 5 * i), .split = 1 + 9 * i});
+  for (const std::string& isa : available_isa_names()) {
+    Engine engine({.model = kSource, .threads = 2, .isa = isa, .context = 128}),
+        cut({.model = kSource, .threads = 3, .isa = isa, .context = 128, .prefill_chunk = 7});
+    const CalibrationResult made = engine.calibrate(windows);
+    EXPECT_EQ(cut.calibrate(windows).bytes, made.bytes) << isa;
+    const std::string file = folder().path() + "/bits.calib";
+    std::ofstream(file, std::ios::binary)
+        .write(reinterpret_cast<const char*>(made.bytes.data()), std::streamsize(made.bytes.size()));
+    const std::string dense = hash_of(engine, {}, requests);
+    for (const char* method : {"wanda_sp", "flap", "task-fixed"}) {
+      PruneSettings s{.method = method, .ratio = 0.0, .prefill = "pruned", .calibration = file};
+      EXPECT_EQ(hash_of(engine, s, requests), dense) << isa << method;
+      for (const double p : {0.4, 1.0})
+        for (const char* prefill : {"dense", "pruned"}) {
+          s.ratio = std::nullopt, s.ffn_sparsity = p, s.prefill = prefill;
+          std::string alone;
+          for (const ScoreRequest& request : requests) alone += hash_of(engine, s, {&request, 1});
+          EXPECT_NE(alone, dense);
+          EXPECT_EQ(hash_of(cut, s, requests, 4), alone) << isa << method << p << prefill;
+        }
     }
   }
 }

@@ -64,12 +64,12 @@ PruneSettings PruneArgs::resolved(std::optional<uint64_t> seed) const {
   if (settings.ratio && settings.ffn_sparsity) throw UsageError("--ratio and --ffn-sparsity exclude each other");
   const PruneSettings& s = settings;
   const std::pair<const char*, bool> given[] = {
-      {"--ratio", s.ratio.has_value()},     {"--ffn-sparsity", s.ffn_sparsity.has_value()},
-      {"--ratio-of", !s.ratio_of.empty()},  {"--gamma", s.gamma.has_value()},
-      {"--metric", !s.metric.empty()},      {"--decode-metric", !s.decode_metric.empty()},
-      {"--norm", !s.norm.empty()},          {"--prefill", !s.prefill.empty()},
-      {"--match", !s.match.empty()},        {"--random-every", !s.random_every.empty()},
-      {"--partition", !s.partition.empty()}};
+      {"--ratio", s.ratio.has_value()},      {"--ffn-sparsity", s.ffn_sparsity.has_value()},
+      {"--ratio-of", !s.ratio_of.empty()},   {"--gamma", s.gamma.has_value()},
+      {"--metric", !s.metric.empty()},       {"--decode-metric", !s.decode_metric.empty()},
+      {"--norm", !s.norm.empty()},           {"--prefill", !s.prefill.empty()},
+      {"--match", !s.match.empty()},         {"--random-every", !s.random_every.empty()},
+      {"--partition", !s.partition.empty()}, {"--calibration", !s.calibration.empty()}};
   for (const auto& [name, present] : given)
     if (present && s.method == "dense")
       throw UsageError(fmt::format("{}: nothing is pruned by method dense; choose one, e.g. --prune pop", name));
@@ -198,7 +198,13 @@ void add_prune_options(CLI::App& app, PruneArgs& args) {
   text("--decode-metric", s.decode_metric, "NAME", {"down", "gate-up"}, "The same for candidates [as --metric]");
   text("--norm", s.norm, "A", {"1", "2", "max"}, "Aggregate over weights: 1, 2, max [2; gate-up: max]");
   text("--prefill", s.prefill, "HOW", {"dense", "pruned"}, "Whether the prompt is pruned too: dense, pruned [dense]");
-  text("--match", s.match, "METHOD", method_names(), "pop+: at the planned bytes of METHOD at --ratio [off]");
+  text("--match", s.match, "METHOD", method_names(),
+       "Read as much per token as METHOD at --ratio (methods without candidates) [off]");
+  app.add_option("--calibration", s.calibration,
+                 "Statistics of a text, made by pop calibrate, for methods that need them")
+      ->option_text("FILE")
+      ->check(not_empty())
+      ->group(group);
   text("--partition", s.partition, "WHOSE", {"sequence", "shared"},
        "In a batch: one partition per sequence, or one shared by all [sequence]");
   text("--random-every", s.random_every, "WHEN", {"sequence", "token"},

@@ -30,11 +30,12 @@ int list_methods(const OutputArgs& args) {
                                  {"options", options}});
       continue;
     }
-    fmt::print("{:<8}{}\n", method.name, wrapped(method.summary, 8));
-    fmt::print("        {}\n", wrapped(fmt::format("source: {}; needs: {}; selects: {}, {} count", method.source,
-                                                   method.needs, method.selects, method.count),
-                                       8));
-    if (!options.empty()) fmt::print("        {}\n", wrapped(fmt::format("options: {}", fmt::join(options, " ")), 8));
+    fmt::print("{:<12}{}\n", method.name, wrapped(method.summary, 12));
+    fmt::print("{:12}{}\n", "",
+               wrapped(fmt::format("source: {}; needs: {}; selects: {}, {} count", method.source, method.needs,
+                                   method.selects, method.count),
+                       12));
+    if (!options.empty()) fmt::print("{:12}{}\n", "", wrapped(fmt::format("options: {}", fmt::join(options, " ")), 12));
   }
   if (args.json) print_json(json);
   return kDone;

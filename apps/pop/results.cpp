@@ -31,6 +31,7 @@ void add_common(Json& json, const ModelInfo& info, const PrunePlanInfo& plan, co
   json["norm"] = word(plan.norm);
   json["prefill"] = word(plan.prefill);
   json["level"] = plan.level;
+  json["calibration"] = word(plan.calibration);
   json["isa"] = info.isa;
   json["threads"] = info.threads;
   json["activations"] = info.activations_decode;

@@ -13,6 +13,12 @@ std::unique_ptr<Policy> create_dense(const PruneOptions& options, const PolicyCo
 std::unique_ptr<Policy> create_pop(const PruneOptions& options, const PolicyContext& context);  // also fixed, full
 std::unique_ptr<Policy> create_random(const PruneOptions& options, const PolicyContext& context);
 std::unique_ptr<Policy> create_pop_plus(const PruneOptions& options, const PolicyContext& context);
+std::unique_ptr<Policy> create_magnitude(const PruneOptions& options, const PolicyContext& context);
+std::unique_ptr<Policy> create_calibrated(const PruneOptions& options,
+                                          const PolicyContext& context);  // wanda_sp, task-fixed
+std::unique_ptr<Policy> create_flap(const PruneOptions& options, const PolicyContext& context);
+std::unique_ptr<Policy> create_griffin(const PruneOptions& options, const PolicyContext& context);
+std::unique_ptr<Policy> create_wina(const PruneOptions& options, const PolicyContext& context);
 
 // The candidate width of a method that selects rows where the user gives none; nullopt for other methods. 2 makes every
 // channel a candidate at any sparsity, 0 none.

@@ -8,11 +8,10 @@
 
 #include "base/error.h"
 #include "prune/budget.h"
-#include "prune/byte_ideal.h"
 #include "prune/histogram.h"
 #include "prune/importance.h"
+#include "prune/methods/match.h"
 #include "prune/methods/methods.h"
-#include "prune/partition.h"
 #include "prune/select.h"
 
 namespace pop {
@@ -146,35 +145,6 @@ class PlusPolicy final : public Policy {
   PlusSetup setup_;
 };
 
-// The level at which pop+ plans as many bytes as the rows method options.match at the same ratio.
-double matched_level(const PruneOptions& options, const PolicyContext& context) {
-  const std::optional<double> gamma = row_gamma(options.match);
-  if (!gamma)
-    fail("--match: expected a method that selects rows (pop, fixed, full, random), found \"{}\"",
-         printable(options.match));
-  const BlockWeights weights = count_weights(context.layers);
-  const auto level_at = [&](double ratio) {
-    PruneOptions rows;
-    rows.method = options.match;
-    rows.ratio = ratio;
-    rows.ratio_of = options.ratio_of;
-    rows.total_weights = options.total_weights;
-    const PartitionSizes sizes = partition_sizes(context.f, ffn_sparsity(rows, weights), *gamma);
-    const double bytes = planned_row_bytes(context.layers, sizes.retained + sizes.candidate, sizes.kept);
-    // At ratio 0 the formulas meet but for rounding.
-    return std::max(0.0, level_for_bytes(context.layers, bytes));
-  };
-  const double ratio = options.ratio.value_or(kDefaultRatio), level = level_at(ratio);
-  if (level <= kMaxLevel) return level;
-  double possible = 0, too_much = ratio;
-  while (too_much - possible > 5e-5) {
-    const double middle = (possible + too_much) / 2;
-    (level_at(middle) <= kMaxLevel ? possible : too_much) = middle;
-  }
-  fail("--ratio: {} with --match {} needs a level of {:.3f}, more than {}; the largest possible ratio is {:.4f}", ratio,
-       options.match, level, kMaxLevel, std::floor(possible * 1e4) / 1e4);
-}
-
 }  // namespace
 
 std::unique_ptr<Policy> create_pop_plus(const PruneOptions& options, const PolicyContext& context) {
@@ -187,14 +157,7 @@ std::unique_ptr<Policy> create_pop_plus(const PruneOptions& options, const Polic
   for (int s = 0; s < kSites; ++s) {
     setup.at_least[s] = static_cast<int>(std::ceil((1 - setup.plan.level) * setup.width(Site(s)) / 8));
   }
-  std::vector<std::vector<Matrix>> stacks;
-  for (const LayerWeights& l : context.layers) {
-    stacks.push_back({l.q, l.k, l.v});
-    stacks.push_back({l.o});
-    stacks.push_back({l.gate_up});
-    stacks.push_back({l.down});
-  }
-  setup.norms = column_norm_tables(stacks, Norm::Two, *context.pool);
+  setup.norms = site_column_norms(context);
   return std::make_unique<PlusPolicy>(std::move(setup));
 }
 

@@ -1,0 +1,72 @@
+// Statistics of a text for the methods that need them: the dense model runs it, a collector sits where a policy would.
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "engine/impl.h"
+
+namespace pop {
+
+CalibrationModel Engine::Impl::calibration_model() const {
+  const ModelSpec& s = model->spec;
+  return {.sha256 = model_id, .layers = s.layers, .d = s.d, .f = s.f, .q_dim = s.q_dim()};
+}
+
+PruneOptions Engine::Impl::prune_options(const PruneSettings& settings) const {
+  PruneOptions options = pop::prune_options(settings, info.parameters);
+  if (settings.calibration.empty()) return options;
+  const MappedFile file(settings.calibration);
+  options.calibration = std::make_shared<const Calibration>(
+      parse_calibration(file.bytes(), printable(settings.calibration, 400), calibration_model()));
+  return options;
+}
+
+CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequences,
+                                    const CalibrationOptions& options) {
+  impl_->expect_weights();
+  size_t longest = 0, total = 0;
+  for (const std::vector<int32_t>& ids : sequences) {
+    if (ids.empty()) fail("calibrate: expected sequences of at least one token, found an empty one");
+    check_ids(ids, impl_->model->spec.vocab);
+    longest = std::max(longest, ids.size());
+    total += ids.size();
+  }
+  if (sequences.empty()) fail("calibrate: expected at least one sequence, found none");
+  if (longest > size_t(impl_->info.context))
+    fail("calibrate: expected sequences of at most {} tokens (--ctx), found {}", impl_->info.context, longest);
+  if (options.history < 0) fail("calibrate: history: expected 0 or more positions, found {}", options.history);
+
+  const auto start = std::chrono::steady_clock::now();
+  const int history = int(std::min(size_t(options.history), longest));
+  const auto collector = std::make_shared<CalibrationCollector>(impl_->calibration_model(), history, *impl_->pool);
+  Sequence sequence;
+  sequence.kv = KvCache(impl_->model->spec, impl_->kv, int(longest));
+  sequence.policy = collector;
+  RunContext run = impl_->run_context(&options.hooks.interrupted);
+  CalibrationResult result{.bytes = {}, .finish_reason = "interrupted"};
+  std::vector<ForwardRow> rows;
+  for (const std::vector<int32_t>& ids : sequences) {
+    sequence.length = 0;
+    for (size_t at = 0; at < ids.size(); at += rows.size()) {
+      const size_t count = std::min(ids.size() - at, size_t(impl_->options.prefill_chunk));
+      rows.clear();
+      for (size_t i = at; i < at + count; ++i) rows.push_back({&sequence, ids[i], false});
+      try {
+        forward(*impl_->model, run, impl_->scratch(int(count)), Phase::Prefill, rows, {});
+      } catch (const PassInterrupted&) {
+        return result;
+      }
+    }
+    collector->partition();
+    ++result.sequences;
+    result.tokens += ids.size();
+    if (options.hooks.on_progress) options.hooks.on_progress(int64_t(result.tokens), int64_t(total));
+  }
+  result.bytes = calibration_bytes(collector->result(options.source));
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.finish_reason = "complete";
+  return result;
+}
+
+}  // namespace pop

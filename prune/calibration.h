@@ -1,0 +1,72 @@
+// What a text does to the dense model, per layer: what offline methods decide from. `pop calibrate` makes it once and keeps
+// it in a file; a method loads it with --calibration.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "prune/histogram.h"
+#include "prune/policy.h"
+
+namespace pop {
+
+// The model that a calibration is of.
+struct CalibrationModel {
+  std::string sha256;  // 64 hex digits
+  int layers = 0, d = 0, f = 0, q_dim = 0;
+  bool operator==(const CalibrationModel&) const = default;
+};
+
+// Sums over sequences of n = 1 .. N; h is the input of W_down, T the tokens of a sequence.
+struct CalibrationLayer {
+  std::vector<double> squares;      // [f] sum_n sum_t h^2
+  std::vector<double> mean;         // [f] m_N: m_n = m_{n-1} (n-1)/n + (mean_t h) / n
+  std::vector<double> fluctuation;  // [f] F_N: F_1 = 0, F_n = F_{n-1} (n-2)/(n-1) + (sum_t (h - m_n)^2) / n
+  std::vector<double> history;      // [positions][f] sum_n h^2 at a position
+  ScoreHistogram inputs[kSites];    // of |x| over tokens and channels
+};
+
+struct Calibration {
+  CalibrationModel model;
+  std::string source;                  // of the text: its name and hash
+  uint64_t sequences = 0, tokens = 0;  // N, and over all of them
+  int positions = 0;                   // of which a history is kept; 0: none
+  std::vector<CalibrationLayer> layers;
+
+  std::string description() const;  // source, sequences, tokens: names it in results
+};
+
+// Collects while prompts run dense. After each sequence partition() closes it; the next one begins at position 0. Sums run
+// token by token and sequence by sequence: threads and chunks change no bit.
+class CalibrationCollector final : public PolicyState {
+ public:
+  CalibrationCollector(CalibrationModel model, int positions, ThreadPool& pool);
+  void observe(Site site, int layer, const float* x, int n, size_t ldx, int first_pos) override;
+  void partition() override;
+  Selection select(Site, int, std::span<const float>, int) override { return {}; }
+  std::unique_ptr<PolicyState> clone() const override { return std::make_unique<CalibrationCollector>(*this); }
+  // What closed sequences came to.
+  Calibration result(std::string source) const;
+
+ private:
+  struct Sums {
+    std::vector<double> h, squares;  // [f] of the sequence under way
+  };
+  void count(ScoreHistogram& histogram, const float* x, int n, size_t ldx, int width);
+  Calibration data_;
+  ThreadPool* pool_;
+  std::vector<Sums> sums_;               // [layers]
+  int length_ = 0;                       // tokens of the sequence under way
+  std::vector<ScoreHistogram> scratch_;  // [threads]
+};
+
+// The file: little-endian, a checksum at its end. The same calibration gives the same bytes.
+std::vector<uint8_t> calibration_bytes(const Calibration& calibration);
+
+// Throws Error naming `name`: no calibration file, another version, cut off, damaged, made of another model, numbers that no
+// text can give.
+Calibration parse_calibration(std::span<const uint8_t> bytes, const std::string& name,
+                              const CalibrationModel& expected);
+
+}  // namespace pop

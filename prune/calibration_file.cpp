@@ -1,0 +1,194 @@
+// The form of a calibration file:
+//   "POPCALIB", version u32, bytes of the whole file u64
+//   model: sha256 (64 characters), layers, d, f, q_dim u32
+//   source: length u32 and characters; sequences, tokens u64; positions u32
+//   per layer: squares, mean, fluctuation f64 [f]; history f64 [positions][f]; histograms u64 [4 sites][1024]
+//   XXH64 of everything before, u64
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "prune/calibration.h"
+
+namespace pop {
+namespace {
+
+constexpr char kMagic[8] = {'P', 'O', 'P', 'C', 'A', 'L', 'I', 'B'};
+constexpr uint32_t kVersion = 1;
+constexpr size_t kSizeAt = sizeof kMagic + sizeof kVersion;  // where the file's size stands
+constexpr size_t kStart = kSizeAt + 8, kChecksum = 8, kHash = 64, kMaxSource = 4096;
+
+class Writer {
+ public:
+  void put(const void* data, size_t bytes) {
+    const size_t at = out_.size();
+    out_.resize(at + bytes);
+    if (bytes > 0) std::memcpy(out_.data() + at, data, bytes);
+  }
+  template <class T>
+  void number(T value) {
+    put(&value, sizeof value);
+  }
+  void numbers(const std::vector<double>& values) { put(values.data(), values.size() * sizeof(double)); }
+  std::vector<uint8_t> close() {
+    const uint64_t size = out_.size() + kChecksum;
+    std::memcpy(out_.data() + kSizeAt, &size, sizeof size);
+    number(checksum(out_));
+    return std::move(out_);
+  }
+
+ private:
+  std::vector<uint8_t> out_;
+};
+
+class Reader {
+ public:
+  Reader(std::span<const uint8_t> bytes, const std::string& name) : bytes_(bytes), name_(name) {}
+  void get(void* out, size_t bytes) {
+    if (bytes > bytes_.size() - at_) fail("{}: the calibration file ends too early", name_);
+    if (bytes > 0) std::memcpy(out, bytes_.data() + at_, bytes);
+    at_ += bytes;
+  }
+  template <class T>
+  T number() {
+    T value;
+    get(&value, sizeof value);
+    return value;
+  }
+  std::string text(size_t bytes) {
+    std::string value(bytes, '\0');
+    get(value.data(), bytes);
+    return value;
+  }
+  // `what` of a layer; squares are not below 0.
+  std::vector<double> numbers(size_t count, bool squares, const char* what, size_t layer) {
+    if (count > (bytes_.size() - at_) / sizeof(double)) fail("{}: the calibration file ends too early", name_);
+    std::vector<double> values(count);
+    get(values.data(), count * sizeof(double));
+    for (const double v : values) {
+      if (!std::isfinite(v) || (squares && v < 0))
+        fail("{}: layer {}, {}: expected finite numbers{}, found {}", name_, layer, what, squares ? " from 0 on" : "",
+             v);
+    }
+    return values;
+  }
+  size_t left() const { return bytes_.size() - at_; }
+
+ private:
+  std::span<const uint8_t> bytes_;
+  const std::string& name_;
+  size_t at_ = 0;
+};
+
+// What must hold before anything is believed.
+void check_whole(std::span<const uint8_t> bytes, const std::string& name) {
+  if (bytes.size() < kStart + kChecksum || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0)
+    fail("{}: expected a calibration file (pop calibrate), found something else", name);
+  Reader reader(bytes, name);
+  reader.text(sizeof kMagic);
+  const auto version = reader.number<uint32_t>();
+  if (version != kVersion) fail("{}: expected a calibration file of version {}, found {}", name, kVersion, version);
+  const auto size = reader.number<uint64_t>();
+  if (size != bytes.size()) fail("{}: expected {} bytes, found {}", name, size, bytes.size());
+  uint64_t stored = 0;
+  std::memcpy(&stored, bytes.data() + bytes.size() - kChecksum, kChecksum);
+  if (checksum(bytes.first(bytes.size() - kChecksum)) != stored)
+    fail("{}: the calibration file is damaged, its checksum does not match", name);
+}
+
+CalibrationModel read_model(Reader& reader, const std::string& name, const CalibrationModel& expected) {
+  CalibrationModel model;
+  model.sha256 = reader.text(kHash);
+  for (int* size : {&model.layers, &model.d, &model.f, &model.q_dim}) {
+    *size = static_cast<int>(std::min<uint32_t>(reader.number<uint32_t>(), INT32_MAX));
+  }
+  if (model.sha256 != expected.sha256)
+    fail("{}: calibrated on another model: expected sha256 {}, found {}; make it anew with pop calibrate", name,
+         expected.sha256, printable(model.sha256));
+  if (model != expected)
+    fail("{}: expected {} layers, d {}, f {}, q_dim {}, found {}, {}, {}, {}", name, expected.layers, expected.d,
+         expected.f, expected.q_dim, model.layers, model.d, model.f, model.q_dim);
+  return model;
+}
+
+void read_layer(Reader& reader, const Calibration& of, size_t index, CalibrationLayer& layer, const std::string& name) {
+  const auto f = static_cast<size_t>(of.model.f), positions = static_cast<size_t>(of.positions);
+  layer.squares = reader.numbers(f, true, "squares", index);
+  layer.mean = reader.numbers(f, false, "mean", index);
+  layer.fluctuation = reader.numbers(f, true, "fluctuation", index);
+  layer.history = reader.numbers(positions * f, true, "history", index);
+  const int widths[kSites] = {of.model.d, of.model.q_dim, of.model.d, of.model.f};
+  for (int site = 0; site < kSites; ++site) {
+    const uint64_t all = of.tokens * static_cast<uint64_t>(widths[site]);
+    uint64_t left = all;
+    for (int b = 0; b < ScoreHistogram::kBins; ++b) {
+      const auto count = reader.number<uint64_t>();
+      if (count > left || (b == ScoreHistogram::kBins - 1 && count != left))
+        fail("{}: layer {}, histogram of {}: expected {} inputs, found {}", name, index, site_name(Site(site)), all,
+             count > left ? "more" : "fewer");
+      left -= count;
+      layer.inputs[site].set(b, count);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<uint8_t> calibration_bytes(const Calibration& calibration) {
+  Writer out;
+  out.put(kMagic, sizeof kMagic);
+  out.number(kVersion);
+  out.number(uint64_t{0});
+  const CalibrationModel& model = calibration.model;
+  std::string sha256 = model.sha256;
+  sha256.resize(kHash);
+  out.put(sha256.data(), kHash);
+  for (const int size : {model.layers, model.d, model.f, model.q_dim}) out.number(static_cast<uint32_t>(size));
+  const std::string source = calibration.source.substr(0, kMaxSource);
+  out.number(static_cast<uint32_t>(source.size()));
+  out.put(source.data(), source.size());
+  out.number(calibration.sequences);
+  out.number(calibration.tokens);
+  out.number(static_cast<uint32_t>(calibration.positions));
+  for (const CalibrationLayer& layer : calibration.layers) {
+    for (const auto* values : {&layer.squares, &layer.mean, &layer.fluctuation, &layer.history}) out.numbers(*values);
+    for (const ScoreHistogram& histogram : layer.inputs) {
+      for (int b = 0; b < ScoreHistogram::kBins; ++b) out.number(histogram.count(b));
+    }
+  }
+  return out.close();
+}
+
+Calibration parse_calibration(std::span<const uint8_t> bytes, const std::string& name,
+                              const CalibrationModel& expected) {
+  check_whole(bytes, name);
+  Reader reader(bytes.first(bytes.size() - kChecksum), name);
+  reader.text(kStart);
+  Calibration calibration;
+  calibration.model = read_model(reader, name, expected);
+  const auto length = reader.number<uint32_t>();
+  if (length > kMaxSource) fail("{}: source: expected at most {} characters, found {}", name, kMaxSource, length);
+  calibration.source = printable(reader.text(length), kMaxSource);
+  calibration.sequences = reader.number<uint64_t>();
+  calibration.tokens = reader.number<uint64_t>();
+  constexpr uint64_t kMost = uint64_t{1} << 40;
+  if (calibration.sequences == 0 || calibration.tokens < calibration.sequences || calibration.tokens > kMost)
+    fail("{}: expected at least one sequence of at least one token, found {} of {}", name, calibration.sequences,
+         calibration.tokens);
+  const auto positions = reader.number<uint32_t>();
+  const auto f = static_cast<size_t>(expected.f);
+  // Compared before it is multiplied: no product overflows, nothing is allocated that the file does not have.
+  if (positions > reader.left() / sizeof(double) / f)
+    fail("{}: a history of {} positions does not fit into the file", name, positions);
+  calibration.positions = static_cast<int>(positions);
+  calibration.layers.resize(static_cast<size_t>(expected.layers));
+  for (size_t i = 0; i < calibration.layers.size(); ++i) {
+    read_layer(reader, calibration, i, calibration.layers[i], name);
+  }
+  if (reader.left() != 0) fail("{}: expected nothing after the last layer, found {} bytes", name, reader.left());
+  return calibration;
+}
+
+}  // namespace pop

@@ -1,0 +1,158 @@
+// Statistics by hand (python/reference/baselines_reference.py prints the same numbers), and a file that cannot be trusted.
+#include "prune/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "prune/toy_model.h"
+
+namespace pop {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+void expect_near(const std::vector<double>& found, const std::vector<double>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-12) << i;
+}
+
+// Two sequences of two tokens, three channels.
+TEST(Calibration, StatisticsByHand) {
+  ThreadPool pool(2);
+  CalibrationCollector collector({.sha256 = std::string(64, 'a'), .layers = 1, .d = 3, .f = 3, .q_dim = 3}, 2, pool);
+  const std::vector<std::vector<float>> sequences = {{1, 0, 2, 3, 0, 0}, {1, 2, 0, 1, 0, 2}};
+  for (const std::vector<float>& h : sequences) {
+    collector.observe(Site::Down, 0, h.data(), 2, 3, 0);
+    collector.partition();
+  }
+  const Calibration c = collector.result("by hand");
+  EXPECT_EQ(c.sequences, 2u);
+  EXPECT_EQ(c.tokens, 4u);
+  expect_near(c.layers[0].squares, {12, 4, 8});
+  expect_near(c.layers[0].mean, {1.5, 0.5, 1});
+  expect_near(c.layers[0].fluctuation, {0.25, 1.25, 1});
+  expect_near(c.layers[0].history, {2, 4, 4, 10, 0, 4});
+  const ScoreHistogram& down = c.layers[0].inputs[static_cast<int>(Site::Down)];
+  EXPECT_EQ(down.total(), 12u);
+  EXPECT_EQ(down.count(ScoreHistogram::bin(2)), 3u);
+}
+
+// F_N = sum over n = 2 .. N of (n-1)/n Q_n, over N - 1.
+TEST(Calibration, FluctuationIsTheClosedForm) {
+  const ToyModel model(1, 5, 9, 4, 2, 3);
+  ThreadPool pool(1);
+  CalibrationCollector collector(model.calibration_model(), 0, pool);
+  std::vector<double> mean(9), expected(9);
+  for (int n = 1; n <= 6; ++n) {
+    SiteInputs inputs(model, 7, 40 + static_cast<uint32_t>(n));
+    inputs.prefill(collector, 0, 7, 3);
+    collector.partition();
+    for (size_t i = 0; i < 9; ++i) {
+      double sum = 0, deviation = 0;
+      for (int t = 0; t < 7; ++t) sum += static_cast<double>(inputs.at(Site::Down, 0, t)[i]);
+      mean[i] += (sum / 7 - mean[i]) / n;
+      for (int t = 0; t < 7; ++t)
+        deviation += std::pow(static_cast<double>(inputs.at(Site::Down, 0, t)[i]) - mean[i], 2);
+      expected[i] += n == 1 ? 0 : deviation * (n - 1) / n;
+    }
+  }
+  const Calibration c = collector.result("");
+  for (size_t i = 0; i < 9; ++i) EXPECT_NEAR(c.layers[0].fluctuation[i], expected[i] / 5, 1e-9 * expected[i]);
+}
+
+class CalibrationFile : public testing::Test {
+ protected:
+  const ToyModel model_{2, 3, 5, 4, 2, 9};
+  const CalibrationModel of_ = model_.calibration_model();
+  const Bytes good_ = calibration_bytes(*toy_calibration(model_, 71, 2, 3));
+
+  std::string error_of(const Bytes& bytes, CalibrationModel expected = {}) {
+    if (expected.layers == 0) expected = of_;
+    try {
+      parse_calibration(bytes, "x.calib", expected);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  }
+  // The bytes with a value put somewhere, and the checksum that belongs to it.
+  template <class T>
+  Bytes with(size_t at, T value) {
+    Bytes bytes = good_;
+    std::memcpy(bytes.data() + at, &value, sizeof value);
+    const uint64_t sum = checksum(std::span(bytes).first(bytes.size() - 8));
+    std::memcpy(bytes.data() + bytes.size() - 8, &sum, 8);
+    return bytes;
+  }
+  static constexpr size_t kModel = 20, kSource = kModel + 64 + 16, kCounts = kSource + 4 + 3, kLayer = kCounts + 20;
+};
+
+TEST_F(CalibrationFile, RoundTrip) {
+  const Calibration read = parse_calibration(good_, "x.calib", of_);
+  EXPECT_EQ(calibration_bytes(read), good_);
+  EXPECT_EQ(read.source, "toy");
+  EXPECT_EQ(read.tokens, 24u);
+  EXPECT_EQ(read.description(), "toy; 2 sequences, 24 tokens");
+}
+
+TEST_F(CalibrationFile, ThreadsAndChunksChangeNothing) {
+  ThreadPool pool(3);
+  for (const int chunk : {1, 4, 12}) {
+    CalibrationCollector collector(of_, 3, pool);
+    for (uint32_t n = 0; n < 2; ++n) {
+      SiteInputs inputs(model_, 12, 71 + n);
+      inputs.prefill(collector, 0, 12, chunk);
+      collector.partition();
+    }
+    EXPECT_EQ(calibration_bytes(collector.result("toy")), good_);
+  }
+}
+
+TEST_F(CalibrationFile, CutOffOrDamagedIsRefused) {
+  for (size_t size = 0; size < good_.size(); size += size < 200 ? 1 : 997) {
+    EXPECT_NE(error_of(Bytes(good_.begin(), good_.begin() + static_cast<ptrdiff_t>(size))), "") << size;
+  }
+  for (size_t at = 0; at < good_.size(); at += at < 200 ? 1 : 499) {
+    Bytes bytes = good_;
+    bytes[at] ^= 4;
+    EXPECT_NE(error_of(bytes), "") << at;
+  }
+  EXPECT_EQ(error_of({}), "x.calib: expected a calibration file (pop calibrate), found something else");
+  EXPECT_NE(error_of(with(8, uint32_t{2})).find("version 1, found 2"), std::string::npos);
+}
+
+TEST_F(CalibrationFile, AnotherModelIsRefused) {
+  CalibrationModel other = of_;
+  other.sha256[5] = 'f';
+  EXPECT_NE(error_of(good_, other).find("calibrated on another model"), std::string::npos);
+  other = of_;
+  other.f = 6;
+  EXPECT_NE(error_of(good_, other).find("f 6"), std::string::npos);
+}
+
+// A right checksum makes no value right.
+TEST_F(CalibrationFile, NumbersThatNoTextGivesAreRefused) {
+  const auto refused = [&](const Bytes& bytes, const char* part) {
+    const std::string message = error_of(bytes);
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_LT(message.size(), 300u);
+  };
+  refused(with(kSource, uint32_t{0xffffffff}), "source");
+  refused(with(kSource, uint32_t{4000}), "x.calib");
+  refused(with(kCounts, uint64_t{0}), "at least one sequence");
+  refused(with(kCounts + 8, ~uint64_t{0}), "at least one sequence");
+  refused(with(kCounts + 8, uint64_t{25}), "histogram of qkv");
+  refused(with(kCounts + 16, uint32_t{0xffffffff}), "a history of 4294967295 positions");
+  refused(with(kCounts + 16, uint32_t{2}), "x.calib");
+  refused(with(kLayer, -1.0), "layer 0, squares");
+  refused(with(kLayer + 8, std::numeric_limits<double>::quiet_NaN()), "layer 0, squares");
+  refused(with(kLayer + 40, std::numeric_limits<double>::infinity()), "layer 0, mean");
+  refused(with(good_.size() - 16, uint64_t{1}), "layer 1, histogram of down");
+}
+
+}  // namespace
+}  // namespace pop

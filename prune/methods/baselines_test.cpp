@@ -1,0 +1,238 @@
+// The baselines on examples worked by hand; python/reference/baselines_reference.py has the same formulas in NumPy and prints
+// these numbers.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "prune/registry.h"
+#include "prune/toy_model.h"
+
+namespace pop {
+namespace {
+
+using List = std::vector<int32_t>;
+using Rows = std::vector<std::vector<float>>;
+
+// One layer with d = 2, f = 3; the attention matrices are ones.
+class HandMade {
+ public:
+  explicit HandMade(int layers = 1, const std::vector<float>& down = {1, -2, 0, 2, 1, 3}) {
+    for (int i = 0; i < layers; ++i) add(down);
+  }
+  std::unique_ptr<Policy> policy(PruneOptions options) {
+    return make_policy(options, {.layers = layers_,
+                                 .d = 2,
+                                 .f = 3,
+                                 .q_dim = 2,
+                                 .kv_dim = 2,
+                                 .kernels = &select_kernels("scalar"),
+                                 .pool = &pool_});
+  }
+
+ private:
+  void add(const std::vector<float>& down) {
+    const std::vector<float> ones(4, 1.f);
+    const auto square = [&] { return make_matrix(memory_, Layout::Rows, 2, 2, 1, ones); };
+    layers_.push_back({.q = square(),
+                       .k = square(),
+                       .v = square(),
+                       .o = square(),
+                       // pairs of gate and up rows: gate (1 0 / 2 -1 / 0 3), up (0 1 / 1 1 / -1 2)
+                       .gate_up = make_matrix(memory_, Layout::Rows, 6, 2, 2, {1, 0, 0, 1, 2, -1, 1, 1, 0, 3, -1, 2}),
+                       .down = make_matrix(memory_, Layout::Columns, 2, 3, 1, down)});
+  }
+
+  ThreadPool pool_{2};
+  std::deque<AlignedBuffer> memory_;
+  std::vector<LayerWeights> layers_;
+};
+
+PruneOptions one_third(const char* method) {
+  PruneOptions options;
+  options.method = method;
+  options.ffn_sparsity = 1 / 3.0;
+  return options;
+}
+
+// Of the two sequences by hand in prune/calibration_test.cpp: h = (1 0 2), (3 0 0) and (1 2 0), (1 0 2).
+std::shared_ptr<Calibration> statistics() {
+  auto c = std::make_shared<Calibration>();
+  c->sequences = 2;
+  c->layers.push_back(
+      {.squares = {12, 4, 8}, .mean = {1.5, 0.5, 1}, .fluctuation = {0.25, 1.25, 1}, .history = {}, .inputs = {}});
+  return c;
+}
+
+List list_of(const Selection& s) { return List(s.list.index, s.list.index + s.list.count); }
+
+void observe(PolicyState& state, Site site, const Rows& x, int first_pos = 0) {
+  std::vector<float> flat;
+  for (const std::vector<float>& row : x) flat.insert(flat.end(), row.begin(), row.end());
+  state.observe(site, 0, flat.data(), static_cast<int>(x.size()), x.front().size(), first_pos);
+}
+
+void expect_scores(const PolicyState& state, const std::vector<double>& expected) {
+  const Partition* mask = state.ffn_partition(0);
+  ASSERT_NE(mask, nullptr);
+  ASSERT_EQ(mask->scores.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(mask->scores[i], expected[i], 5e-5) << i;
+}
+
+TEST(Baselines, MagnitudeOfAChannel) {
+  HandMade model;
+  const auto policy = model.policy(one_third("magnitude"));
+  const auto state = policy->begin();
+  // 1 + 1 + (1 + 4), 5 + 2 + (4 + 1), 9 + 5 + 9
+  expect_scores(*state, {2.6458, 3.4641, 4.7958});
+  EXPECT_EQ(list_of(state->select(Site::GateUp, 0, {}, 0)), (List{1, 2}));
+  EXPECT_EQ(list_of(state->select(Site::Down, 0, {}, 0)), (List{1, 2}));
+}
+
+// a = (6 2 4) and columns of 1-norm (3 3 3); the factors sqrt(sequences) and d are left out.
+TEST(Baselines, WandaSpScoresAndRemovesOne) {
+  HandMade model;
+  PruneOptions options = one_third("wanda_sp");
+  options.calibration = statistics();
+  const auto policy = model.policy(options);
+  const auto state = policy->begin();
+  const double scale = 2 * std::sqrt(2.0);
+  expect_scores(*state, {scale * 3.674235, scale * 2.121320, scale * 3.0});
+  EXPECT_EQ(list_of(state->select(Site::Down, 0, {}, 0)), (List{0, 2}));
+}
+
+// Scores (1.25 6.25 9): flap removes channel 0 where Wanda-sp removes 1, and gives its mean back.
+TEST(Baselines, FlapRemovesAnotherAndAddsItsMean) {
+  HandMade model;
+  PruneOptions options = one_third("flap");
+  options.calibration = statistics();
+  const auto policy = model.policy(options);
+  const auto state = policy->begin();
+  expect_scores(*state, {-1.08168, 0.19089, 0.89080});  // mean 5.5, deviation 3.929
+  EXPECT_EQ(list_of(state->select(Site::Down, 0, {}, 0)), (List{1, 2}));
+  const std::span<const float> bias = state->ffn_bias(0);
+  EXPECT_EQ(std::vector<float>(bias.begin(), bias.end()), (std::vector<float>{1.5f, 3.0f}));
+  options.ffn_sparsity = 0;
+  EXPECT_TRUE(model.policy(options)->begin()->ffn_bias(0).empty());
+}
+
+// Layers with scores (1 2 3) and (10 20 60): z (-1 0 1) and (-0.7559 -0.3780 1.1339), three of six go.
+TEST(Baselines, FlapRanksOverAllLayers) {
+  HandMade model(2, {1, 1, 1, 0, 0, 0});
+  auto c = statistics();
+  c->layers.push_back(c->layers[0]);
+  c->layers[0].fluctuation = {1, 2, 3};
+  c->layers[1].fluctuation = {10, 20, 60};
+  PruneOptions options = one_third("flap");
+  options.ffn_sparsity = 0.5;
+  options.calibration = c;
+  const auto state_of = [&] { return model.policy(options); };
+  const auto policy = state_of();
+  const auto state = policy->begin();
+  expect_scores(*state, {-1, 0, 1});
+  EXPECT_EQ(state->ffn_partition(0)->pruned, List{0});
+  EXPECT_EQ(state->ffn_partition(1)->pruned, (List{0, 1}));
+  EXPECT_NEAR(state->ffn_partition(1)->scores[0], -0.7559, 5e-5);
+  c->layers[1].fluctuation = {7, 7, 7};  // nothing varies: all z are 0
+  const auto flat = state_of();
+  EXPECT_EQ(flat->begin()->ffn_partition(1)->scores, (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(flat->begin()->ffn_partition(1)->pruned, (List{1, 2}));  // and of equals the first stay
+  c->layers[1].fluctuation = {1e308, 1e308, 1};
+  EXPECT_THROW(state_of(), Error);
+}
+
+// If h never changes, W_down h is the kept channels' part and the bias, whatever the mask.
+TEST(Baselines, FlapsBiasIsExactForAConstant) {
+  const ToyModel model(1, 11, 23, 4, 2, 15);
+  ThreadPool pool(1);
+  SiteInputs inputs(model, 1, 16);
+  const std::span<float> h = inputs.at(Site::Down, 0, 0);
+  CalibrationCollector collector(model.calibration_model(), 0, pool);
+  for (int n = 0; n < 3; ++n) {
+    for (int t = 0; t < 4; ++t) collector.observe(Site::Down, 0, h.data(), 1, h.size(), t);
+    collector.partition();
+  }
+  PruneOptions options = one_third("flap");
+  options.calibration = std::make_shared<Calibration>(collector.result(""));
+  const PolicyContext context = model.context(pool);
+  const auto policy = make_policy(options, context);
+  const auto state = policy->begin();
+  EXPECT_EQ(state->ffn_partition(0)->pruned.size(), 8u);
+  std::vector<float> row(h.size());
+  for (int j = 0; j < 11; ++j) {
+    read_row(context.layers[0].down, j, row.data());
+    double dense = 0, pruned = static_cast<double>(state->ffn_bias(0)[static_cast<size_t>(j)]);
+    for (size_t k = 0; k < h.size(); ++k) dense += static_cast<double>(row[k] * h[k]);
+    for (const int32_t k : state->ffn_partition(0)->retained)
+      pruned += static_cast<double>(row[static_cast<size_t>(k)] * h[static_cast<size_t>(k)]);
+    EXPECT_NEAR(pruned, dense, 1e-4);
+  }
+}
+
+// The mask of a task's prompt is the one that `fixed` makes of that prompt.
+TEST(Baselines, TaskFixedIsFixedOnTheTasksPrompt) {
+  const ToyModel model(2, 11, 57, 4, 2, 17);
+  ThreadPool pool(2);
+  SiteInputs inputs(model, 9, 18);
+  CalibrationCollector collector(model.calibration_model(), 0, pool);
+  inputs.prefill(collector, 0, 9, 4);
+  collector.partition();
+  PruneOptions options = one_third("task-fixed");
+  options.calibration = std::make_shared<Calibration>(collector.result(""));
+  const auto task = make_policy(options, model.context(pool)),
+             fixed = make_policy(one_third("fixed"), model.context(pool));
+  const auto task_state = task->begin(), fixed_state = fixed->begin();
+  inputs.prefill(*fixed_state, 0, 9, 9);
+  fixed_state->partition();
+  for (int layer = 0; layer < 2; ++layer) {
+    EXPECT_EQ(task_state->ffn_partition(layer)->retained, fixed_state->ffn_partition(layer)->retained);
+    EXPECT_EQ(task_state->ffn_partition(layer)->scores, fixed_state->ffn_partition(layer)->scores);
+  }
+}
+
+// Squares over their token's sum: (0.2 0 0.8), (1 0 0), (0 1 0). Not normalised, channel 1 would go and channel 2 stay.
+TEST(Baselines, GriffinCountsEveryTokenAlike) {
+  HandMade model;
+  const auto policy = model.policy(one_third("griffin"));
+  const auto state = policy->begin();
+  observe(*state, Site::Down, {{1, 0, 2}, {3, 0, 0}});
+  observe(*state, Site::Down, {{0, 1, 0}, {0, 0, 0}}, 2);  // a token without activation counts nothing
+  state->partition();
+  expect_scores(*state, {1.0954, 1.0, 0.8944});
+  EXPECT_EQ(list_of(state->select(Site::Down, 0, {}, 4)), (List{0, 1}));
+}
+
+TEST(Baselines, WinaKeepsTheBestOfEachToken) {
+  HandMade model;
+  PruneOptions options;
+  options.method = "wina";
+  options.ratio = 1 / 3.0;
+  const auto policy = model.policy(options);
+  const auto state = policy->begin();
+  const std::vector<float> h = {3, -2, 1}, other = {0.1f, -2, 1};
+  // |h| times the column norms (sqrt 5, sqrt 5, 3) is (6.7082 4.4721 3), and (0.2236 4.4721 3)
+  EXPECT_EQ(list_of(state->select(Site::Down, 0, h, 0)), (List{0, 1}));
+  EXPECT_EQ(list_of(state->select(Site::Down, 0, other, 1)), (List{1, 2}));
+  // gate and up stacked: column norms sqrt 7 and 4
+  options.ratio = 0.5;
+  const auto half = model.policy(options);
+  EXPECT_EQ(list_of(half->begin()->select(Site::GateUp, 0, std::vector<float>{1, -1}, 0)), List{1});
+  EXPECT_EQ(list_of(half->begin()->select(Site::GateUp, 0, std::vector<float>{2, -1}, 0)), List{0});
+}
+
+// --match pop: K + (2/3)(|R| + |C| - K). f = 1536, r = 0.2 of SmolLM2's blocks: K 1126, |R| + |C| 1203, hence 1177.
+TEST(Baselines, MatchIsEqualWeightsPerToken) {
+  const ToyModel model(1, 8, 1536, 2, 1, 7);
+  ThreadPool pool(1);
+  PruneOptions options;
+  options.method = "magnitude";
+  options.ffn_sparsity = 4 / 15.0;
+  EXPECT_EQ(make_policy(options, model.context(pool))->begin()->ffn_partition(0)->retained.size(), 1126u);
+  options.match = "pop";
+  const auto policy = make_policy(options, model.context(pool));
+  EXPECT_EQ(policy->begin()->ffn_partition(0)->retained.size(), 1177u);
+  EXPECT_NEAR(policy->plan().ffn_sparsity, 359 / 1536.0, 1e-12);
+  options.match = "fixed";
+  EXPECT_EQ(make_policy(options, model.context(pool))->begin()->ffn_partition(0)->retained.size(), 1126u);
+}
+
+}  // namespace
+}  // namespace pop
