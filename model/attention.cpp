@@ -8,14 +8,16 @@
 namespace pop {
 namespace {
 
-// Ranges of kKvRange positions are many enough that merging is nothing, and few enough that the 3 key-value heads of a small
-// model at a thousand tokens feed a few threads.
+// Ranges are so long that merging them is nothing, and so short that the 3 key-value heads of a small model feed two threads
+// evenly from a hundred tokens on.
+constexpr int kRange = 2 * kKeyBlock;
+static_assert(kKvRange % kRange == 0);
 // Tokens that share one pass over the keys and values. In prefill many, so that widening a block of them costs little.
 constexpr int kPrefillTokens = 32, kDecodeTokens = 4;
 // So many pieces per thread, or ranges become pieces of their own.
 constexpr int kWholePerThread = 4;
 
-int ranges_of(int position) { return position / kKvRange + 1; }
+int ranges_of(int position) { return position / kRange + 1; }
 
 }  // namespace
 
@@ -63,7 +65,7 @@ void AttentionPlan::compute(const Pass& pass, int layer, const AttentionBlock& b
   const ModelSpec& s = pass.model.spec;
   const KvCache& kv = pass.rows[size_t(block.row)].sequence->kv;
   const bool prefill = pass.phase == Phase::Prefill;
-  const int first = range * kKvRange;
+  const int first = range * kRange;
   const int blind = std::max(0, first - block.position);  // tokens before the range
   const size_t ld = size_t(s.q_dim() + 2 * s.kv_dim()), at = size_t(range * block.tokens + blind) * size_t(group_);
   pass.run.kernels->attention(
@@ -78,7 +80,7 @@ void AttentionPlan::compute(const Pass& pass, int layer, const AttentionBlock& b
        .type = kv.type(),
        .position = block.position + blind,
        .first = first,
-       .last = prefill ? block.position + block.tokens : first + kKvRange,
+       .last = prefill ? block.position + block.tokens : first + kRange,
        .scale = pass.model.attention_scale,
        .out = parts.out + at * size_t(head_dim_),
        .tops = parts.tops + at,

@@ -42,7 +42,7 @@ POP_INLINE void chunk_sums(const uint8_t* low, const uint8_t* high, const int8_t
     constexpr int kSecond = N * 16;  // low nibbles are the first half of the elements
 #pragma GCC unroll 2
     for (int o = 0; o < kSecond; o += 64) {
-      const VI v = load_bytes(low + o);
+      const VI v = load_once(low + o);
       Products<P>::add(s[0], widen<T, N>(low_nibbles(v), high, o), x_low + o, x_high + o);
       Products<P>::add(s[H - 1], widen<T, N>(high_nibbles(v), high, kSecond + o), x_low + kSecond + o,
                        x_high + kSecond + o);
@@ -121,7 +121,7 @@ POP_INLINE void chunk_sums(const uint8_t* low, const uint8_t* high, const int8_t
 #pragma GCC unroll 4
       for (int i = 0; i < kBatch; i += 32) {
         const int o = first + i;
-        const VI v = load_bytes(low + o);
+        const VI v = load_once(low + o);
         Products<T, P>::add(s[0], widen<T, N>(low_nibbles(v), high, o), x_low + o, x_high + o);
         Products<T, P>::add(s[H - 1], widen<T, N>(high_nibbles(v), high, kSecond + o), x_low + kSecond + o,
                             x_high + kSecond + o);

@@ -23,6 +23,12 @@ constexpr int8_t kHighMask = int8_t(((1 << kHighBits<T>)-1) << 4);
 POP_INLINE VI low_nibbles(VI v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
 POP_INLINE VI high_nibbles(VI v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
 POP_INLINE VI load_bytes(const void* p) { return _mm512_loadu_si512(p); }
+POP_INLINE VI in_register(VI v) {
+#ifndef POP_TEST_SIMDE  // whose vectors are no registers
+  asm("" : "+v"(v));
+#endif
+  return v;
+}
 POP_INLINE VI bias(VI v) { return _mm512_xor_si512(v, _mm512_set1_epi8(-128)); }
 
 // vpdpbusd wants unsigned codes: signed ones are biased by 128.
@@ -61,6 +67,10 @@ POP_INLINE VI widen(VI nibbles, const uint8_t* high, int o) {
 POP_INLINE VI low_nibbles(VI v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
 POP_INLINE VI high_nibbles(VI v) { return low_nibbles(_mm256_srli_epi16(v, 4)); }
 POP_INLINE VI load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+POP_INLINE VI in_register(VI v) {
+  asm("" : "+x"(v));
+  return v;
+}
 
 template <DType T>
 constexpr int kZeroCode = kSignedCodes<T> ? 0 : block_format(T).zero;
@@ -111,6 +121,9 @@ POP_INLINE VI widen(VI nibbles, const uint8_t* high, int o) {
   return _mm256_or_si256(nibbles, _mm256_and_si256(bits, _mm256_set1_epi8(kHighMask<T>)));
 }
 #endif
+
+// Bytes that are used twice: left to itself the compiler reads them twice, and those of most rows lie across cache lines.
+POP_INLINE VI load_once(const void* p) { return in_register(load_bytes(p)); }
 
 // What times a sum of x is to be taken off: 2 to this.
 template <DType T>

@@ -10,8 +10,8 @@ namespace {
 constexpr size_t kFar = 4096, kNear = 1024;
 // While byte `from` of a row is used, `here` + from is fetched, and from `split` on `next` + from, of a later row.
 struct Place {
-  const uint8_t *here = nullptr, *next = nullptr;
-  size_t split = 0;
+  const uint8_t *here, *next;
+  size_t split;
   POP_INLINE const uint8_t* of(const Place& p, size_t from) { return (from < p.split ? p.here : p.next) + from; }
 };
 struct Ahead {
@@ -63,26 +63,36 @@ POP_INLINE void add_chunk(Sums& s, const BlockGroup& w, int lane, const ActsView
   }
 }
 
+// The n blocks from `first` of the row on, a group that begins `at` bytes into it. Of whole groups n is a constant.
+template <DType T, int P>
+POP_INLINE void add_group(Sums& s, const uint8_t* row, size_t at, int n, const ActsView& x, int first,
+                          const Ahead& ahead) {
+  constexpr BlockFormat kFormat = block_format(T);
+  const uint8_t *low = row + at, *high = low + plane_bytes(kFormat.low_bits, n);
+  const BlockGroup w{low, high, high + plane_bytes(kFormat.high_bits, n), n};
+  int i = 0;
+#pragma GCC unroll 4
+  for (; i + kWidest <= n; i += kWidest) {
+    fetch(ahead, at + group_bytes(kFormat, i), group_bytes(kFormat, kWidest));
+    add_chunk<T, P, kWidest>(s, w, i, x, first + i);
+  }
+  if (i == n) return;
+  fetch(ahead, at + group_bytes(kFormat, i), group_bytes(kFormat, n - i));
+  if constexpr (kWidest > 8)
+    if (n - i >= 8) add_chunk<T, P, 8>(s, w, i, x, first + i), i += 8;
+  if (n - i >= 4) add_chunk<T, P, 4>(s, w, i, x, first + i), i += 4;
+  if (n - i >= 2) add_chunk<T, P, 2>(s, w, i, x, first + i), i += 2;
+  if (n - i >= 1) add_chunk<T, P, 1>(s, w, i, x, first + i);
+}
+
 template <DType T, int P>
 POP_INLINE VF dot_blocks(const uint8_t* row, const ActsView& x, int blocks, const Ahead& ahead) {
-  constexpr BlockFormat kFormat = block_format(T);
   Sums s;
-  for (int first = 0; first < blocks; first += kGroupBlocks) {
-    const GroupPlace place = group_place(kFormat, first, blocks);
-    const BlockGroup w{row + place.low, row + place.high, row + place.scales, place.n};
-    int i = 0;
-    for (; i + kWidest <= w.n; i += kWidest) {
-      fetch(ahead, place.low + group_bytes(kFormat, i), group_bytes(kFormat, kWidest));
-      add_chunk<T, P, kWidest>(s, w, i, x, first + i);
-    }
-    if (i == w.n) continue;
-    fetch(ahead, place.low + group_bytes(kFormat, i), group_bytes(kFormat, w.n - i));
-    if constexpr (kWidest > 8)
-      if (w.n - i >= 8) add_chunk<T, P, 8>(s, w, i, x, first + i), i += 8;
-    if (w.n - i >= 4) add_chunk<T, P, 4>(s, w, i, x, first + i), i += 4;
-    if (w.n - i >= 2) add_chunk<T, P, 2>(s, w, i, x, first + i), i += 2;
-    if (w.n - i >= 1) add_chunk<T, P, 1>(s, w, i, x, first + i);
-  }
+  size_t at = 0;
+  int first = 0;
+  for (; first + kGroupBlocks <= blocks; first += kGroupBlocks, at += group_bytes(block_format(T), kGroupBlocks))
+    add_group<T, P>(s, row, at, kGroupBlocks, x, first, ahead);
+  if (first < blocks) add_group<T, P>(s, row, at, blocks - first, x, first, ahead);
   return add(s.products, s.mins);
 }
 
@@ -111,51 +121,52 @@ POP_INLINE VF dot_floats(const uint8_t* w, const float* x, int n, const Ahead& a
   return add(add(s[0], s[1]), add(s[2], s[3]));
 }
 
+// How far prefetch runs ahead: `bytes` along the row, from `split` on in the row that is `rows` later. 0: always in that row.
+struct Distance {
+  size_t bytes, split;
+  int rows;
+};
+constexpr int kMostLater = 64;  // rows
+POP_INLINE Distance distance(size_t row_bytes, size_t ahead) {
+  if (row_bytes > ahead) return {ahead, row_bytes - ahead, 1};
+  const size_t rows = (ahead + row_bytes - 1) / row_bytes;
+  return {0, 0, rows < size_t(kMostLater) ? int(rows) : kMostLater};
+}
+
 // What the rows of a call have in common.
 struct Call {
   const Matrix& w;
   const Acts& x;
   IndexList list;
   size_t row_bytes;
-  int units_far, units_near;  // that prefetch runs ahead; 0: rows are longer than that
+  Distance far, near;
+};
 
-  POP_INLINE const uint8_t* row(const Call& c, int i, int k) {  // row k of the i-th unit listed
-    const int unit = at(c.list, i);
-    const size_t offset = c.w.offset != nullptr ? c.w.offset[unit] : size_t(unit) * size_t(c.w.unit) * c.row_bytes;
-    return c.w.data + offset + size_t(k) * c.row_bytes;
-  }
-  // What lies `bytes` or `units` ahead of that row in the order of reading.
-  POP_INLINE Place ahead(const Call& c, int i, int k, size_t bytes, int units) {
-    const uint8_t* row = Call::row(c, i, k);
-    if (units > 0) {
-      const uint8_t* later = i + units < c.list.count ? Call::row(c, i + units, k) : row;
-      return {later, later, 0};
+// Rows along the list, and those after them where prefetch goes; past the list's end its last row stands.
+constexpr int kRunRows = 64;
+struct Run {
+  const uint8_t* row[kRunRows + kMostLater];
+  size_t output[kRunRows];
+
+  // n rows from row `begin` of the list's rows on.
+  POP_INLINE void take(Run& run, const Call& c, int begin, int n) {
+    const Matrix& w = c.w;
+    const uint8_t* p = w.data;
+    int i = begin / w.unit, k = begin % w.unit;
+    for (int j = 0; j < n + c.far.rows; ++j) {
+      if (i < c.list.count) {
+        const size_t unit = size_t(at(c.list, i)), first = unit * size_t(w.unit);
+        p = w.data + (w.offset != nullptr ? w.offset[unit] : first * c.row_bytes) + size_t(k) * c.row_bytes;
+        if (j < n) run.output[j] = first + size_t(k);
+        if (++k == w.unit) k = 0, ++i;
+      }
+      run.row[j] = p;
     }
-    const size_t split = c.row_bytes - bytes;
-    const int next_k = k + 1 < c.w.unit ? k + 1 : 0, next_i = next_k == 0 ? i + 1 : i;
-    const uint8_t* next = next_i < c.list.count ? Call::row(c, next_i, next_k) : row + split;
-    return {row + bytes, next - split, split};
+  }
+  POP_INLINE Place ahead(const uint8_t* const* row, const Distance& d) {
+    return {row[0] + d.bytes, row[d.rows] - d.split, d.split};
   }
 };
-
-// Up to four rows, along the list.
-struct Group {
-  const uint8_t* row[4];
-  Ahead ahead[4];
-  size_t output[4];
-  int n;
-};
-
-// Takes rows from row k of the i-th unit on, and moves both on.
-POP_INLINE void take_group(const Call& c, int& i, int& k, int end, Group& g) {
-  for (g.n = 0; g.n < 4 && i < end; ++g.n) {
-    const uint8_t* row = Call::row(c, i, k);
-    g.row[g.n] = row;
-    g.output[g.n] = size_t(at(c.list, i)) * size_t(c.w.unit) + size_t(k);
-    g.ahead[g.n] = {Call::ahead(c, i, k, kFar, c.units_far), Call::ahead(c, i, k, kNear, c.units_near)};
-    if (++k == c.w.unit) k = 0, ++i;
-  }
-}
 
 // Per type of weights: what it takes of a row of acts, and the sums of a row.
 template <DType T, int P>
@@ -197,16 +208,23 @@ struct UnpackedDot {
 // Four rows at a time share their final additions; they are read one after another all the same.
 template <class Dot>
 void for_rows(const Call& c, int begin, int end, float* y, size_t ldy) {
-  Group g;
-  for (int i = begin, k = 0; i < end;) {
-    take_group(c, i, k, end, g);
-    for (int r = 0; r < c.x.n; ++r) {
-      const auto x = Dot::view(c, c.x.data + size_t(r) * c.x.stride);
-      VF v[4] = {zero(), zero(), zero(), zero()};
-      for (int j = 0; j < g.n; ++j) v[j] = Dot::dot(c, g.row[j], x, g.ahead[j]);
-      alignas(16) float sums[4];
-      _mm_store_ps(sums, sum4(v[0], v[1], v[2], v[3]));
-      for (int j = 0; j < g.n; ++j) y[size_t(r) * ldy + g.output[j]] = sums[j];
+  Run run;
+  for (int first = begin * c.w.unit, after = end * c.w.unit; first < after; first += kRunRows) {
+    const int n = after - first < kRunRows ? after - first : kRunRows;
+    Run::take(run, c, first, n);
+    for (int i = 0; i < n; i += 4) {
+      const int here = n - i < 4 ? n - i : 4;
+      for (int r = 0; r < c.x.n; ++r) {
+        const auto x = Dot::view(c, c.x.data + size_t(r) * c.x.stride);
+        VF v[4] = {zero(), zero(), zero(), zero()};
+        for (int j = 0; j < here; ++j) {
+          const uint8_t* const* row = run.row + i + j;
+          v[j] = Dot::dot(c, *row, x, {Run::ahead(row, c.far), Run::ahead(row, c.near)});
+        }
+        alignas(16) float sums[4];
+        _mm_store_ps(sums, sum4(v[0], v[1], v[2], v[3]));
+        for (int j = 0; j < here; ++j) y[size_t(r) * ldy + run.output[i + j]] = sums[j];
+      }
     }
   }
 }
@@ -241,9 +259,8 @@ Kernel kernel_for(DType type, ActType act) {
 }  // namespace
 
 void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {
-  const size_t bytes = row_bytes(w.type, w.cols), unit = bytes * size_t(w.unit);
-  const auto units_of = [=](size_t ahead) { return bytes > ahead ? 0 : int((ahead + unit - 1) / unit); };
-  const Call c{w, x, list, bytes, units_of(kFar), units_of(kNear)};
+  const size_t bytes = row_bytes(w.type, w.cols);
+  const Call c{w, x, list, bytes, distance(bytes, kFar), distance(bytes, kNear)};
   kernel_for(w.type, x.type)(c, begin, end, y, ldy);
 }
 
