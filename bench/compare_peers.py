@@ -9,7 +9,7 @@ Every round's figure goes to --csv (one line per engine, test and round), each e
 the table of medians of ratios to standard output. bench/tables.py makes tables and plots from the CSV.
 
 The environment of llama.cpp (--venv, made at the first use) is apart from the project's: llama-cpp-python, compiled here from its
-source with -DGGML_NATIVE=ON (or CMAKE_ARGS of the environment). Files of --shapes are written by `pop bench write` one at a time into --scratch and deleted.
+source with -DGGML_NATIVE=ON (or CMAKE_ARGS of the environment), AMX included where the CPU has it. Files of --shapes are written by `pop bench write` one at a time into --scratch and deleted.
 """
 import argparse
 import datetime
@@ -18,6 +18,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,30 @@ def say(text):
     print(f"[{datetime.datetime.now():%H:%M:%S}] {text}", file=sys.stderr, flush=True)
 
 
+# The one edit made to llama.cpp. g++ 12 declares 8 of the 64 bytes that _tile_loadconfig reads, so it drops the stores of the others
+# and the first product on a CPU with AMX ends in a fault (SIGSEGV); a compiler barrier before the call keeps them.
+TILE_SOURCE = "vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp"
+TILE_CALL = "_tile_loadconfig(&tc);"
+TILE_BARRIER = 'asm volatile("" ::: "memory"); '
+
+
+def with_tile_barrier(text):
+    """The text of TILE_SOURCE with the barrier before its one call."""
+    found = text.count(TILE_CALL)
+    if found != 1:
+        raise ValueError(f"{TILE_SOURCE}: expected `{TILE_CALL}` once, found it {found} times: this version needs another look")
+    return text.replace(TILE_CALL, TILE_BARRIER + TILE_CALL)
+
+
+def unpack_source(archive, folder):
+    """Unpacks the source archive of llama-cpp-python into the folder, puts the barrier in, returns the top of the source."""
+    shutil.unpack_archive(archive, folder)
+    source, = (path for path in pathlib.Path(folder).iterdir() if path.is_dir())
+    edited = source / TILE_SOURCE
+    edited.write_text(with_tile_barrier(edited.read_text(encoding="utf-8")), encoding="utf-8")
+    return source
+
+
 def make_environment(folder):
     """The Python that has llama_cpp; compiles it the first time (20 CPU minutes)."""
     python = folder / "bin" / "python"
@@ -42,9 +67,14 @@ def make_environment(folder):
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     if subprocess.run([python, "-c", "import llama_cpp"], capture_output=True).returncode != 0:
         say(f"compiling llama-cpp-python {LLAMA_CPP_PYTHON} into {folder}")
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-binary", "llama-cpp-python",
-                        f"llama-cpp-python=={LLAMA_CPP_PYTHON}", "numpy", "matplotlib"], check=True,
-                       env=dict(os.environ, CMAKE_ARGS=os.environ.get("CMAKE_ARGS", "-DGGML_NATIVE=ON")))
+        pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            subprocess.run([*pip, "download", "--no-deps", "--no-binary", "llama-cpp-python", "--dest", scratch,
+                            f"llama-cpp-python=={LLAMA_CPP_PYTHON}"], check=True)
+            archive, = pathlib.Path(scratch).glob("*.tar.gz")
+            source = unpack_source(archive, pathlib.Path(scratch) / "source")
+            subprocess.run([*pip, "install", source, "numpy", "matplotlib"], check=True,
+                           env=dict(os.environ, CMAKE_ARGS=os.environ.get("CMAKE_ARGS", "-DGGML_NATIVE=ON")))
     return python
 
 

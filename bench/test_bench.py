@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""The arithmetic of the benchmark scripts: ratios, tables, the fit of the bandwidth model. Nothing is timed."""
+"""The arithmetic of the benchmark scripts: ratios, tables, the fit of the bandwidth model; the source of the peer. Nothing is timed."""
+import io
 import pathlib
+import tarfile
 import tempfile
 import unittest
 
+import compare_peers
 import rows
 import tables
 
@@ -46,6 +49,29 @@ class Files(unittest.TestCase):
 
     def test_markdown(self):
         self.assertEqual(list(rows.markdown([["a", "b", "c"], ["1", "2", "3"]])), ["| a | b | c |", "|---|---|---:|", "| 1 | 2 | 3 |"])
+
+
+class Peers(unittest.TestCase):
+    SOURCE = "static bool done;\n    _tile_loadconfig(&tc);\n    done = true;\n"
+    EDITED = 'static bool done;\n    asm volatile("" ::: "memory"); _tile_loadconfig(&tc);\n    done = true;\n'
+
+    def archive(self, folder, text):
+        path, data = folder + "/llama_cpp_python.tar.gz", text.encode()
+        with tarfile.open(path, "w:gz") as tar:
+            entry = tarfile.TarInfo("llama_cpp_python-0.3/" + compare_peers.TILE_SOURCE)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+        return path
+
+    def test_the_source_of_llama_cpp_gets_its_barrier(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = compare_peers.unpack_source(self.archive(folder, self.SOURCE), folder + "/source")
+            self.assertEqual((source / compare_peers.TILE_SOURCE).read_text(encoding="utf-8"), self.EDITED)
+
+    def test_a_source_that_looks_otherwise_is_refused(self):
+        for text in ("", self.SOURCE * 2):
+            with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(ValueError, "mmq.cpp: expected .* once"):
+                compare_peers.unpack_source(self.archive(folder, text), folder + "/source")
 
 
 class Tables(unittest.TestCase):

@@ -20,10 +20,10 @@ namespace {
 constexpr int kTile = 16;                   // rows, and outputs, of a tile
 constexpr int kBand = 32;                   // rows of W at once: two tiles
 constexpr int kPart = 256;                  // columns of a band in L1, while the next ones are unpacked
+constexpr int kWhole = 768;                 // or all of them, if they are so few: their sums stay in tiles
 constexpr int kSlab = 1024;                 // columns of x that stay in L2 for a block of rows of W
 constexpr int kBlock = 256, kTokens = 256;  // rows of W, and of x, whose sums stay in L2
-constexpr int kPartSteps = kPart / kStep;
-constexpr size_t kBandBytes = 2 * kPartSteps * kTileBytes;
+constexpr size_t kBandBytes = 2 * kWhole / kStep * kTileBytes;
 constexpr size_t kSums = kTile * kTile;
 
 struct Memory {
@@ -187,9 +187,13 @@ void put_sums(const Memory& memory, int first, int end, const Places& to, float*
     }
 }
 
+POP_INLINE int part_at(int first, int cols) {
+  return cols <= kWhole ? cols : cols - first < kPart ? cols - first : kPart;
+}
+
 // The piece after p: parts of a slab, bands, slabs. False at the end.
 POP_INLINE bool advance(Piece& p, int bands, int cols) {
-  p.first += kPart;
+  p.first += p.count;
   if (p.first >= p.slab + kSlab || p.first >= cols) {
     if (++p.band == bands) {
       p.band = 0;
@@ -198,7 +202,7 @@ POP_INLINE bool advance(Piece& p, int bands, int cols) {
     }
     p.first = p.slab;
   }
-  p.count = cols - p.first < kPart ? cols - p.first : kPart;
+  p.count = part_at(p.first, cols);
   return true;
 }
 
@@ -208,7 +212,7 @@ void multiply_block(Memory& memory, const Source& source, const Acts& x, int fir
                     size_t ldy) {
   const int bands = (to.rows + kBand - 1) / kBand;
   const size_t far = kTile * x.stride;
-  Piece now{0, 0, 0, x.cols < kPart ? x.cols : kPart};
+  Piece now{0, 0, 0, part_at(0, x.cols)};
   for (int i = 0; i < source.units(now); ++i) Source::run(source, now, i, memory.weights[0]);
   for (int buffer = 0;; buffer ^= 1) {
     Piece next = now;
@@ -297,12 +301,6 @@ void pack_group(Layout layout, const float* x, size_t ldx, int n, int cols, uint
 static void gemm_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy) {
   (x.type == ActType::BF16 ? units_bf16 : avx512::gemm_units)(w, x, list, begin, end, y, ldy);
 }
-// Columns of types without tiles take the integer products of avx512.
-static ActType effective_prefill(ActType asked, DType type, Layout layout) {
-  if (asked == ActType::BF16 && layout == Layout::Columns && unpack_columns_of(type) == nullptr)
-    return ref::effective(ActType::I16, type, layout);
-  return ref::effective_prefill(asked, type, layout);
-}
 static void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy) {
   (x.type == ActType::BF16 ? columns_bf16 : avx512::gemm_columns)(w, x, row0, row1, y, ldy);
 }
@@ -312,7 +310,7 @@ namespace pop {
 
 void fill_amx_table(KernelTable& t) {
   t.name = "amx";
-  t.effective_prefill = amx::effective_prefill;
+  t.effective_prefill = ref::effective_prefill;
   t.pack_bf16 = amx::pack_group;
   t.gemm_units = amx::gemm_units;
   t.gemm_columns = amx::gemm_columns;

@@ -2,6 +2,7 @@
 // side by side.
 #pragma once
 #include "kernels/x86/bf16.h"
+#include "kernels/x86/columns.h"
 
 namespace pop::POP_ISA {
 namespace {
@@ -36,36 +37,56 @@ void unpack_columns_plain(const Matrix& w, int row, int first, int count, uint8_
   }
 }
 
-// The codes of 16 rows of one column as numbers.
+// The upper bits of the codes of rows row .. row + 15 (row a multiple of 16) of one column, from bit 4 on (high_place).
 template <DType T>
-POP_INLINE VF column_values(const uint8_t* column, int row) {
-  if constexpr (kFourBit<T>) {
+POP_INLINE __m512i column_upper_bits(const uint8_t* plane, int row) {
+  constexpr int kBits = block_format(T).high_bits;
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const uint8_t* p =
+      plane + row / 64 * 8 * kBits;  // words of 16 bits: of rows i, i + 4, ..; of i, i + 8 with two bits each
+  const __m512i words = kBits == 1 ? _mm512_broadcast_i32x4(_mm_cvtepu16_epi32(load64(p)))
+                                   : _mm512_broadcast_i32x8(_mm256_cvtepu16_epi32(load128(p)));
+  const __m512i place = kBits == 1 ? _mm512_srli_epi32(lane, 2) : _mm512_slli_epi32(_mm512_srli_epi32(lane, 3), 1);
+  const int v = row % 64 / 16;
+  const __m512i bits = _mm512_srlv_epi32(words, _mm512_add_epi32(place, _mm512_set1_epi32(v / 2 * 8 + v % 2 * 4)));
+  return _mm512_slli_epi32(_mm512_and_si512(bits, _mm512_set1_epi32((1 << kBits) - 1)), 4);
+}
+
+// What the codes of rows row .. row + 15 of one column stand for: whole numbers.
+template <DType T>
+POP_INLINE VF column_codes_16(const uint8_t* column, int row, int padded_rows) {
+  constexpr BlockFormat f = block_format(T);
+  if constexpr (f.low_bits == 8) {
+    return bytes_to_float(column + row);
+  } else {
     const __m512i words =
         _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(column + row / 64 * 32)));
-    return _mm512_permutexvar_ps(_mm512_srl_epi32(words, _mm_cvtsi32_si128(row % 64 / 16 * 4)), code_values<T>());
-  } else {
-    return bytes_to_float(column + row);
+    __m512i codes = _mm512_srl_epi32(words, _mm_cvtsi32_si128(row % 64 / 16 * 4));
+    if constexpr (f.high_bits == 0) return _mm512_permutexvar_ps(codes, code_values<T>());
+    codes = _mm512_or_si512(_mm512_and_si512(codes, _mm512_set1_epi32(15)),
+                            column_upper_bits<T>(column + high_plane_at(f, size_t(padded_rows)), row));
+    if constexpr (f.high_bits == 1) return _mm512_permutex2var_ps(code_values<T>(), codes, code_values<T>(16));
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(codes, _mm512_set1_epi32(f.zero)));
   }
 }
 
 template <DType T>
 void unpack_columns_blocks(const Matrix& w, int row, int first, int count, uint8_t* out) {
-  const size_t padded = size_t((w.rows + 63) / 64 * 64);
-  const size_t header = padded * (T == DType::Q4_1 ? 4 : 2), column = kFourBit<T> ? padded / 2 : padded;
-  const uint8_t* block = w.data + size_t(first / 32) * (header + 32 * column);
-  for (int k = 0; k < count; k += 32, block += header + 32 * column) {
-    const uint16_t* halves = reinterpret_cast<const uint16_t*>(block) + row;
-    const VF scale = from_half(halves), min = T == DType::Q4_1 ? from_half(halves + padded) : zero();
-    const uint8_t* p = block + header;
-    for (int i = 0; i < 16; ++i, p += 2 * column, out += 64) {
-      VF left = mul(column_values<T>(p, row), scale), right = mul(column_values<T>(p + column, row), scale);
-      if constexpr (T == DType::Q4_1) left = add(left, min), right = add(right, min);
-      store512(out, side_by_side(left, right));
-    }
+  const ColumnShape s = shape_of<T>(w);
+  const auto values = [&](const uint8_t* column, const RowScales& scales) __attribute__((always_inline)) {
+    const VF v = mul(column_codes_16<T>(column, row, s.padded_rows), scales.scale);
+    return has_mins(block_format(T).scales) ? add(v, scales.min) : v;
+  };
+  for (int k = 0; k < count; k += s.part_columns) {
+    const uint8_t* header = header_of(s, first + k);
+    const uint8_t* p = column_of(s, header, first + k);
+    const RowScales scales = row_scales<T>(header, first + k, row, s.padded_rows);
+    for (int c = 0; c < s.part_columns; c += 2, p += 2 * s.column_bytes, out += 64)
+      store512(out, side_by_side(values(p, scales), values(p + s.column_bytes, scales)));
   }
 }
 
-// Null: a type without tiles in Columns.
+// Of every type that has the layout.
 UnpackColumns unpack_columns_of(DType type) {
   switch (type) {
     case DType::F32: return unpack_columns_plain<DType::F32>;
@@ -74,7 +95,12 @@ UnpackColumns unpack_columns_of(DType type) {
     case DType::Q8_0: return unpack_columns_blocks<DType::Q8_0>;
     case DType::Q4_0: return unpack_columns_blocks<DType::Q4_0>;
     case DType::Q4_1: return unpack_columns_blocks<DType::Q4_1>;
-    default: return nullptr;
+    case DType::Q5_0: return unpack_columns_blocks<DType::Q5_0>;
+    case DType::Q5_1: return unpack_columns_blocks<DType::Q5_1>;
+    case DType::Q4_K: return unpack_columns_blocks<DType::Q4_K>;
+    case DType::Q5_K: return unpack_columns_blocks<DType::Q5_K>;
+    case DType::Q6_K: return unpack_columns_blocks<DType::Q6_K>;
+    default: return unpack_columns_blocks<DType::IQ4_NL>;
   }
 }
 
