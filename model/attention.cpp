@@ -8,8 +8,8 @@
 namespace pop {
 namespace {
 
-// Ranges are so long that merging them is nothing, and so short that the 3 key-value heads of a small model feed two threads
-// evenly from a hundred tokens on.
+// Ranges are so long that merging them is little, and so short that the 3 key-value heads of a small model give two threads more
+// than 3 pieces from position 128 on.
 constexpr int kRange = 2 * kKeyBlock;
 static_assert(kKvRange % kRange == 0);
 // Tokens that share one pass over the keys and values. In prefill many, so that widening a block of them costs little.
