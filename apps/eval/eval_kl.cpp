@@ -7,17 +7,18 @@
 #include <memory>
 
 #include "apps/eval/commands.h"
-#include "apps/eval/kl.h"
+#include "apps/eval/corpus.h"
+#include "apps/eval/divergence.h"
+#include "apps/eval/items.h"
 #include "apps/eval/reads.h"
 #include "apps/eval/report.h"
-#include "apps/eval/statistics.h"
+#include "apps/eval/samples.h"
 #include "apps/pop/args.h"
 #include "apps/pop/command.h"
 #include "apps/pop/results.h"
 #include "apps/pop/terminal.h"
 #include "apps/pop/validators.h"
 #include "base/error.h"
-#include "base/hash.h"
 
 namespace pop::app {
 namespace {
@@ -26,71 +27,61 @@ struct KlArgs {
   EngineOptions engine;
   PruneArgs prune;
   OutputArgs output;
-  std::string file, mode = "split", base, csv;
-  int context = 256, decode = 128, sequences = 40, batch = 4;
+  std::string file, mode = "split", base, csv, per_item;
+  int context = 256, decode = 128, sequences = 40, batch = 4, generate = 0;
   std::optional<uint64_t> seed;
 };
 
-struct Window {
-  size_t first = 0;  // its first token in the corpus
-  std::vector<TokenDivergence> tokens;
-};
-
-struct Corpus {
-  std::string sha256;
-  std::vector<int32_t> ids;
-  std::vector<Window> windows;
-};
-
 // Consecutive windows; each needs one token more, the target of its last position.
-Corpus read_corpus(const KlArgs& args, const Engine& engine) {
-  std::string bytes = read_file(args.file);
-  Corpus corpus;
-  corpus.sha256 = sha256_hex({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
-  corpus.ids = engine.encode(bytes);
+struct Windows {
+  std::vector<int32_t> ids;
+  std::vector<size_t> first;  // of every window, its first token in ids
+};
+
+Windows cut(const KlArgs& args, const Engine& engine, const Corpus& corpus) {
+  Windows out{engine.encode(corpus.documents[0]), {}};
   const size_t length = size_t(args.context) + size_t(args.decode);
-  const size_t fit = corpus.ids.empty() ? 0 : (corpus.ids.size() - 1) / length;
+  const size_t fit = out.ids.empty() ? 0 : (out.ids.size() - 1) / length;
   if (fit == 0)
     fail("{}: expected at least {} tokens (--context + --decode + 1), found {}", printable(args.file, 400), length + 1,
-         corpus.ids.size());
-  corpus.windows.resize(std::min<size_t>(fit, args.sequences));
-  for (size_t i = 0; i < corpus.windows.size(); ++i) corpus.windows[i].first = i * length;
-  return corpus;
+         out.ids.size());
+  for (size_t i = 0; i < std::min<size_t>(fit, size_t(args.sequences)); ++i) out.first.push_back(i * length);
+  return out;
 }
 
 // Compares two sessions window by window; both see the same tokens, cut at the same place.
 class Comparison {
  public:
-  Comparison(const KlArgs& args, const Engine& engine, Corpus& corpus, Session& base, Session& other)
+  Comparison(const KlArgs& args, const Engine& engine, const Windows& windows, Session& base, Session& other)
       : args_(args),
-        corpus_(corpus),
+        windows_(windows),
         base_(base),
         other_(other),
         bos_(engine.prompt("")),
-        vocab_(engine.info().vocab) {}
+        vocab_(size_t(engine.info().vocab)) {}
 
-  // False: interrupted; the corpus then has the windows that were done.
-  bool run() {
+  // False: interrupted; the file then has the windows that were done.
+  bool run(SampleFile& file) {
+    std::vector<size_t> pending;
+    for (size_t i = 0; i < windows_.first.size(); ++i)
+      if (!file.has(int64_t(i))) pending.push_back(i);
+    if (pending.size() < windows_.first.size())
+      note(args_.output,
+           fmt::format("{} of {} windows were there", windows_.first.size() - pending.size(), windows_.first.size()));
     Progress progress("eval kl", args_.output);
-    auto& windows = corpus_.windows;
-    for (size_t first = 0; first < windows.size(); first += args_.batch) {
-      run_group(first, std::min<size_t>(args_.batch, windows.size() - first));
-      if (InterruptScope::raised()) {
-        windows.erase(windows.begin() + static_cast<ptrdiff_t>(first), windows.end());
-        return false;
-      }
-      progress.update(static_cast<int64_t>(first) + args_.batch, static_cast<int64_t>(windows.size()));
+    for (size_t first = 0; first < pending.size(); first += size_t(args_.batch)) {
+      const auto group = std::span(pending).subspan(first, std::min(size_t(args_.batch), pending.size() - first));
+      if (!run_group(group, file)) return false;
+      progress.update(int64_t(first + group.size()), int64_t(pending.size()));
     }
     return true;
   }
 
-  const ReadStats& reads() const { return reads_; }
-
  private:
-  void run_group(size_t first, size_t count) {
+  bool run_group(std::span<const size_t> group, SampleFile& file) {
     std::vector<ScoreRequest> requests;
-    for (size_t i = 0; i < count; ++i) requests.push_back(request(corpus_.windows[first + i]));
-    base_logits_.assign(count * args_.decode * vocab_, 0.0f);
+    for (const size_t window : group) requests.push_back(request(window));
+    base_logits_.assign(group.size() * size_t(args_.decode) * vocab_, 0.0f);
     int64_t base_rows = 0;
     RunHooks hooks;
     hooks.interrupted = InterruptScope::raised;
@@ -100,20 +91,28 @@ class Comparison {
       std::copy(logits.begin(), logits.end(), base_row(sequence, position).begin());
     };
     base_.score(requests, args_.batch, hooks);
-    if (InterruptScope::raised()) return;
+    if (InterruptScope::raised()) return false;
+    std::vector<WindowDivergence> found(group.size());
     hooks.on_logits = [&](int sequence, int position, std::span<const float> logits) {
       if (position < args_.context) return;
-      Window& window = corpus_.windows[first + sequence];
-      window.tokens.push_back(diverge(base_row(sequence, position), logits, corpus_.ids[window.first + position + 1]));
+      const size_t next = windows_.first[group[size_t(sequence)]] + size_t(position) + 1;
+      found[size_t(sequence)].tokens.push_back(diverge(base_row(sequence, position), logits, windows_.ids[next]));
     };
     const auto results = other_.score(requests, args_.batch, hooks);
-    if (InterruptScope::raised()) return;
-    for (const ScoreResult& result : results) add_reads(reads_, result.reads);
-    check(first, count, base_rows);
+    if (InterruptScope::raised()) return false;
+    check(group, found, base_rows);
+    if (args_.generate > 0 && !compare_answers(requests, found)) return false;
+    for (size_t i = 0; i < group.size(); ++i) {
+      Sample sample = divergence_sample(int64_t(group[i]), found[i]);
+      sample.doc_hash = sample.prompt = sha256_ids(requests[i].ids);
+      sample.reads = results[i].reads;
+      file.add({sample});
+    }
+    return true;
   }
 
-  ScoreRequest request(const Window& window) const {
-    const auto begin = corpus_.ids.begin() + static_cast<ptrdiff_t>(window.first);
+  ScoreRequest request(size_t window) const {
+    const auto begin = windows_.ids.begin() + ptrdiff_t(windows_.first[window]);
     ScoreRequest out{
         {begin, begin + args_.context + args_.decode}, args_.mode == "split" ? args_.context : -1, args_.context + 1};
     // A model that wants a beginning token gets it in place of the window's first one, so that the length stays.
@@ -121,97 +120,69 @@ class Comparison {
     return out;
   }
 
-  std::span<float> base_row(int sequence, int position) {
-    return std::span(base_logits_)
-        .subspan((size_t(sequence) * args_.decode + (position - args_.context)) * vocab_, vocab_);
+  // Greedy answers of both models to every window's context. False: interrupted.
+  bool compare_answers(std::span<const ScoreRequest> requests, std::vector<WindowDivergence>& found) {
+    std::vector<std::vector<int32_t>> prompts;
+    for (const ScoreRequest& request : requests)
+      prompts.emplace_back(request.ids.begin(), request.ids.begin() + args_.context);
+    RunHooks hooks;
+    hooks.interrupted = InterruptScope::raised;
+    const BatchResult base = base_.generate_batch(prompts, args_.generate, hooks);
+    if (InterruptScope::raised()) return false;
+    const BatchResult other = other_.generate_batch(prompts, args_.generate, hooks);
+    if (InterruptScope::raised()) return false;
+    for (size_t i = 0; i < found.size(); ++i) {
+      const auto &a = base.answers[i].ids, &b = other.answers[i].ids;
+      found[i].equal_tokens = int(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+    }
+    return true;
   }
 
-  void check(size_t first, size_t count, int64_t base_rows) const {
-    bool complete = base_rows == int64_t(count) * args_.decode;
-    for (size_t i = first; i < first + count; ++i) {
-      complete = complete && corpus_.windows[i].tokens.size() == size_t(args_.decode);
-      for (const TokenDivergence& token : corpus_.windows[i].tokens)
-        if (!std::isfinite(token.kl)) fail("eval kl: window {}: the logits are not finite", i + 1);
+  std::span<float> base_row(int sequence, int position) {
+    return std::span(base_logits_)
+        .subspan((size_t(sequence) * size_t(args_.decode) + size_t(position - args_.context)) * vocab_, vocab_);
+  }
+
+  void check(std::span<const size_t> group, std::span<const WindowDivergence> found, int64_t base_rows) const {
+    bool complete = base_rows == int64_t(group.size()) * args_.decode;
+    for (size_t i = 0; i < group.size(); ++i) {
+      complete = complete && found[i].tokens.size() == size_t(args_.decode);
+      for (const TokenDivergence& token : found[i].tokens)
+        if (!std::isfinite(token.kl)) fail("eval kl: window {}: the logits are not finite", group[i] + 1);
     }
     if (!complete) fail("eval kl: expected logits of {} positions per window, some are missing", args_.decode);
   }
 
   const KlArgs& args_;
-  Corpus& corpus_;
+  const Windows& windows_;
   Session &base_, &other_;
   std::vector<int32_t> bos_;
   size_t vocab_;
   std::vector<float> base_logits_;  // [window of the group, decode, vocab]
-  ReadStats reads_;
 };
 
-struct Summary {
-  std::vector<double> kl;                                // of every token
-  std::vector<double> window_kl, window_top, window_ln;  // means of every window
-  double nll_base = 0, nll_other = 0;                    // means over all tokens
-  struct Range {
-    int from, to;
-    double kl;
-  };
-  std::vector<Range> ranges;
-};
+std::string base_name(const KlArgs& args) { return args.base.empty() ? "dense" : args.base; }
 
-Summary summarize(const KlArgs& args, const std::vector<Window>& windows) {
-  Summary out;
-  std::vector<double> base, other;
-  for (const Window& window : windows) {
-    std::vector<double> kl, top, ln;
-    for (const TokenDivergence& token : window.tokens) {
-      kl.push_back(token.kl);
-      top.push_back(token.same_top ? 1 : 0);
-      ln.push_back(token.nll_other - token.nll_base);
-      base.push_back(token.nll_base);
-      other.push_back(token.nll_other);
-    }
-    out.window_kl.push_back(mean(kl));
-    out.window_top.push_back(mean(top));
-    out.window_ln.push_back(mean(ln));
-    out.kl.insert(out.kl.end(), kl.begin(), kl.end());
-  }
-  out.nll_base = mean(base);
-  out.nll_other = mean(other);
-  for (const auto& [from, to] : {std::pair{1, 16}, {17, 64}, {65, args.decode}}) {
-    std::vector<double> values;
-    const int last = std::min(to, args.decode);
-    for (const Window& window : windows)
-      for (int i = from; i <= last; ++i) values.push_back(window.tokens[i - 1].kl);
-    if (!values.empty()) out.ranges.push_back({from, last, mean(values)});
-  }
-  return out;
+Json identity(const KlArgs& args, const Corpus& corpus, const ModelInfo& info, const PrunePlanInfo& plan,
+              const PruneSettings& settings) {
+  Json run = {
+      {"task", "kl"},          {"corpus_sha256", corpus.sha256}, {"mode", args.mode},        {"context", args.context},
+      {"decode", args.decode}, {"base", base_name(args)},        {"generate", args.generate}};
+  run.update(run_identity(info, plan, settings));
+  return run;
 }
 
-Json to_json(const KlArgs& args, const Corpus& corpus, const Summary& s) {
-  const uint64_t seed = args.seed.value_or(1);
-  const auto interval = [&](const std::vector<double>& values) {
-    const Interval ci = bootstrap_mean(values, seed);
-    return Json::array({ci.low, ci.high});
-  };
+Json to_json(const KlArgs& args, const Corpus& corpus, std::span<const WindowDivergence> windows) {
   Json json;
-  json["corpus"] = args.file;
-  json["corpus_sha256"] = corpus.sha256;
+  add_corpus(json, corpus);
   json["mode"] = args.mode;
   json["context"] = args.context;
   json["decode"] = args.decode;
-  json["scored_tokens"] = s.kl.size();
-  json["sequences"] = corpus.windows.size();
-  json["base"] = args.base.empty() ? "dense" : args.base;
-  json["kl"] = {{"mean", mean(s.kl)},
-                {"ci95", interval(s.window_kl)},
-                {"median", percentile(s.kl, 0.5)},
-                {"p99", percentile(s.kl, 0.99)},
-                {"max", *std::max_element(s.kl.begin(), s.kl.end())}};
-  json["same_top"] = {{"mean", mean(s.window_top)}, {"ci95", interval(s.window_top)}};
-  json["ppl_dense"] = std::exp(s.nll_base);
-  json["ppl_pruned"] = std::exp(s.nll_other);
-  json["ln_ppl_ratio"] = {{"mean", mean(s.window_ln)}, {"ci95", interval(s.window_ln)}};
-  json["by_position"] = Json::array();
-  for (const auto& range : s.ranges)
-    json["by_position"].push_back({{"from", range.from}, {"to", range.to}, {"kl", range.kl}});
+  json["scored_tokens"] = windows.size() * windows[0].tokens.size();
+  json["sequences"] = windows.size();
+  json["base"] = base_name(args);
+  json.update(divergence_json(windows, args.generate, args.seed.value_or(1)));
+  json["per_item"] = args.per_item.empty() ? Json(nullptr) : Json(args.per_item);
   return json;
 }
 
@@ -220,19 +191,28 @@ void print_text(const Json& json, const PrunePlanInfo& plan, const std::string& 
   fmt::print("{} against {}: {} windows of {} + {} tokens, {} scored ({})\n", describe(plan), base,
              json["sequences"].get<size_t>(), json["context"].get<int>(), json["decode"].get<int>(),
              json["scored_tokens"].get<size_t>(), json["mode"].get<std::string>());
-  const auto line = [&](const char* name, const Json& value, double scale, const char* unit) {
-    fmt::print("  {:<22}{:.5g}{}  [{:.5g}, {:.5g}]\n", name, number(value["mean"]) * scale, unit,
-               number(value["ci95"][0]) * scale, number(value["ci95"][1]) * scale);
+  const auto line = [&](const std::string& name, const Json& mean, const Json& ci, double scale, const char* unit) {
+    fmt::print("  {:<22}{:.5g}{}  [{:.5g}, {:.5g}]\n", name, number(mean) * scale, unit, number(ci[0]) * scale,
+               number(ci[1]) * scale);
   };
-  line("KL, nats per token", json["kl"], 1, "");
-  fmt::print("  {:<22}{:.5g}, {:.5g}, {:.5g}\n", "median, 99 %, max", number(json["kl"]["median"]),
-             number(json["kl"]["p99"]), number(json["kl"]["max"]));
+  const Json &kl = json["kl"], &dp = json["delta_p"];
+  line("KL, nats per token", kl["mean"], kl["ci95"], 1, "");
+  fmt::print("  {:<22}{:.5g}, {:.5g}, {:.5g}\n", "median, 99 %, max", number(kl["median"]), number(kl["p99"]),
+             number(kl["max"]));
   for (const Json& range : json["by_position"])
-    fmt::print("  {:<22}{:.5g}\n", fmt::format("KL of tokens {}-{}", range["from"].get<int>(), range["to"].get<int>()),
-               number(range["kl"]));
-  line("same first choice", json["same_top"], 100, " %");
+    line(fmt::format("KL of tokens {}-{}", range["from"].get<int>(), range["to"].get<int>()), range["kl"],
+         range["ci95"], 1, "");
+  line("same first choice", json["same_top"]["mean"], json["same_top"]["ci95"], 100, " %");
   fmt::print("  {:<22}{:.4f} and {:.4f}\n", "perplexity", number(json["ppl_dense"]), number(json["ppl_pruned"]));
-  line("ln of their ratio", json["ln_ppl_ratio"], 1, "");
+  line("ln of their ratio", json["ln_ppl_ratio"]["mean"], json["ln_ppl_ratio"]["ci95"], 1, "");
+  fmt::print("  {:<22}mean {:.3f} %, root of mean square {:.3f} %\n", "change of p(next)", 100 * number(dp["mean"]),
+             100 * number(dp["rms"]));
+  if (json.contains("first_divergence")) {
+    const Json& first = json["first_divergence"];
+    fmt::print("  {:<22}{:.4g}, quartiles {:.4g} and {:.4g}, of {}; {} never differed\n", "equal tokens, median",
+               number(first["median"]), number(first["quartiles"][0]), number(first["quartiles"][1]),
+               first["generated"].get<int>(), first["never"].get<int64_t>());
+  }
   if (!json["weights_read_share"].is_null())
     fmt::print("  {:<22}{:.1f} MB, {:.3f} of dense (blocks {:.3f}); used {:.3f} of the blocks' elements\n",
                "read per token", number(json["weight_bytes_per_token"]) / 1e6, number(json["weights_read_share"]),
@@ -255,6 +235,7 @@ void check(const KlArgs& args) {
 int eval_kl(const KlArgs& args) {
   check(args);
   const PruneSettings prune = args.prune.resolved(args.seed);
+  const Corpus corpus = read_corpus(args.file, false);
   Engine engine = make_engine(args.engine, args.output, {prune.method});
   std::optional<Engine> exact;  // the same file with the reference arithmetic
   if (!args.base.empty()) {
@@ -262,25 +243,33 @@ int eval_kl(const KlArgs& args) {
     options.activations = "f32";
     exact.emplace(make_engine(options, args.output, {prune.method}));
   }
-  if (args.context + args.decode > engine.info().context)
-    throw UsageError(fmt::format("--context {} + --decode {} exceed the context of {} tokens (--ctx)", args.context,
-                                 args.decode, engine.info().context));
-  Corpus corpus = read_corpus(args, engine);
-  if (corpus.windows.size() < size_t(args.sequences))
+  const int longest = std::max(args.decode, args.generate);
+  if (args.context + longest > engine.info().context)
+    throw UsageError(fmt::format("--context {} + {} {} exceed the context of {} tokens (--ctx)", args.context,
+                                 longest > args.decode ? "--generate" : "--decode", longest, engine.info().context));
+  const Windows windows = cut(args, engine, corpus);
+  if (windows.first.size() < size_t(args.sequences))
     note(args.output,
-         fmt::format("the text has {} windows, fewer than --sequences {}", corpus.windows.size(), args.sequences));
+         fmt::format("the text has {} windows, fewer than --sequences {}", windows.first.size(), args.sequences));
   const auto other = engine.session(prune);
   const auto base = exact ? exact->session(prune) : engine.session({});
+  SampleFile file(args.per_item, identity(args, corpus, engine.info(), other->plan(), prune));
   InterruptScope interrupts;
-  Comparison comparison(args, engine, corpus, *base, *other);
-  const bool complete = comparison.run();
-  if (corpus.windows.empty()) {
+  const bool complete = Comparison(args, engine, windows, *base, *other).run(file);
+  std::vector<WindowDivergence> done;
+  std::vector<int64_t> ids;
+  for (size_t i = 0; i < windows.first.size(); ++i) {
+    if (!file.has(int64_t(i))) continue;
+    ids.push_back(int64_t(i));
+    done.push_back(divergence_from(file.lines().at(int64_t(i))[0]));
+  }
+  if (done.empty()) {
     note(args.output, "interrupted before the first window was done");
     return kInterrupted;
   }
-  Json json = to_json(args, corpus, summarize(args, corpus.windows));
+  Json json = to_json(args, corpus, done);
   json["finish_reason"] = complete ? "complete" : "interrupted";
-  add_common(json, engine.info(), other->plan(), comparison.reads());
+  add_common(json, engine.info(), other->plan(), file.reads(ids));
   if (!args.csv.empty()) write_result_row(args.csv, json);
   if (args.output.json)
     print_json(json);
@@ -316,9 +305,18 @@ void add_eval_kl(CLI::App& root, Commands& commands) {
       ->check(one_of({"split", "prefill"}));
   app->add_option("--base", args->base, "activations=f32: compare with the same method in reference arithmetic [dense]")
       ->option_text("WHAT");
+  app->add_option(
+         "--generate", args->generate,
+         "Also answer every window's context greedily with N tokens, and count those that are equal before the "
+         "first difference [0: do not]")
+      ->option_text("N")
+      ->check(whole_in(0, 1 << 20));
   app->add_option("--batch", args->batch, "Windows in one forward pass; changes no result [4]")
       ->option_text("N")
       ->check(whole_in(1, 64));
+  app->add_option("--per-item", args->per_item,
+                  "Keep every window's tokens in this file, and continue from it if it is there [off]")
+      ->option_text("FILE");
   app->add_option("--csv", args->csv, "Write the result as a header and one row")->option_text("FILE");
   add_prune_options(*app, args->prune);
   add_seed_option(*app, args->seed);

@@ -1,6 +1,7 @@
 #include "apps/eval/items.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "apps/pop/args.h"
@@ -39,7 +40,7 @@ std::string sha256_text(std::string_view bytes) {
 }
 
 void add_item_options(CLI::App& app, ItemArgs& args) {
-  app.add_option("-f,--file", args.file, "The items: JSON Lines, one object per line")->option_text("FILE");
+  app.add_option("-f,--file", args.file, "The items: a task file, JSON Lines")->option_text("FILE");
   app.add_option("--limit", args.limit, "The first N items only [all]")
       ->option_text("N")
       ->check(whole_in(1, INT32_MAX));
@@ -64,6 +65,7 @@ Items read_items(const ItemArgs& args) {
   out.sha256 = sha256_text(bytes);
   std::set<int64_t> wanted;
   if (!args.only.empty()) wanted = chosen_ids(args.only);
+  out.task = std::filesystem::path(args.file).stem().string();
   int64_t id = 0, number = 0;
   for (size_t at = 0; at < bytes.size();) {
     const size_t end = std::min(bytes.find('\n', at), bytes.size());
@@ -76,6 +78,7 @@ Items read_items(const ItemArgs& args) {
     if (number == 1)
       if (Json json = parse_object(line, where); is_header(json)) {
         out.header = {-1, where, sha256_text(line), std::move(json)};
+        out.task = text_field(out.header, "task");
         continue;
       }
     const int64_t place = id++;

@@ -1,4 +1,5 @@
-// Items of an evaluation: JSON Lines, one object per line. Whatever is wrong with a line is said with file, line and field.
+// Items of an evaluation: a task file (docs/data.md), JSON Lines, one object per line. Whatever is wrong with a line is said with
+// file, line and field.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace pop::app {
 
 struct Item {
-  int64_t id = 0;     // its place in the file from 0, blank lines not counted: lm-eval's doc_id
+  int64_t id = 0;     // its place among the items from 0: lm-eval's doc_id
   std::string where;  // "FILE:LINE", for messages
   std::string hash;   // SHA-256 of the line
   Json json;          // an object
@@ -19,6 +20,7 @@ struct Item {
 
 struct Items {
   std::string path, sha256;  // of the whole file's bytes
+  std::string task;          // the header's name, else the file's
   Item header;               // what holds for all items (docs/data.md); an empty object where the file has none
   std::vector<Item> list;
   std::vector<int64_t> ids() const;

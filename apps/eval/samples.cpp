@@ -67,8 +67,8 @@ Json to_json(const Sample& s, const Json& run) {
 Json run_identity(const ModelInfo& info, const PrunePlanInfo& plan, const PruneSettings& settings) {
   Json run;
   add_common(run, info, plan, {});
-  for (const char* name : {"threads", "weight_bytes_per_token", "weights_read_share", "block_weights_read_share",
-                           "selected_share"})
+  for (const char* name :
+       {"threads", "weight_bytes_per_token", "weights_read_share", "block_weights_read_share", "selected_share"})
     run.erase(name);
   if (settings.seed) run["seed"] = *settings.seed;
   if (!settings.partition.empty()) run["partition"] = settings.partition;
@@ -141,13 +141,15 @@ void SampleFile::add(const std::vector<Sample>& samples) {
 ReadStats SampleFile::reads(std::span<const int64_t> ids) const {
   ReadStats total;
   for (const int64_t id : ids)
-    if (const auto found = lines_.find(id); found != lines_.end()) add_reads(total, reads_from(line_field(found->second[0], "reads")));
+    if (const auto found = lines_.find(id); found != lines_.end())
+      add_reads(total, reads_from(line_field(found->second[0], "reads")));
   return total;
 }
 
 const Json& line_field(const Json& line, const char* name) {
   const auto found = line.find(name);
-  if (found == line.end()) fail("per-item results: item {}: expected \"{}\", found none", to_text(line.at("doc_id")), name);
+  if (found == line.end())
+    fail("per-item results: item {}: expected \"{}\", found none", to_text(line.at("doc_id")), name);
   return *found;
 }
 

@@ -33,7 +33,8 @@ Interval bootstrap_mean(std::span<const double> values, uint64_t seed, int draws
 
 // The same where values share something (a passage, a document): whole clusters are drawn, the mean is over all values of
 // those drawn. clusters[i] names the cluster of values[i]; "" is a cluster of its own.
-Interval bootstrap_mean(std::span<const double> values, std::span<const std::string> clusters, uint64_t seed, int draws);
+Interval bootstrap_mean(std::span<const double> values, std::span<const std::string> clusters, uint64_t seed,
+                        int draws);
 
 // How many different clusters there are.
 size_t count_clusters(std::span<const std::string> clusters);

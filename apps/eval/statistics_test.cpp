@@ -17,9 +17,9 @@ TEST(Percentile, InterpolatesBetweenRanks) {
 TEST(Moments, ByHand) {
   const std::vector<double> a = {1, 2, 4, 5}, b = {2, 1, 5, 4}, constant = {3, 3, 3, 3};
   EXPECT_DOUBLE_EQ(mean(a), 3);
-  EXPECT_DOUBLE_EQ(variance(a), 10.0 / 3);         // 4 + 1 + 1 + 4
-  EXPECT_DOUBLE_EQ(covariance(a, b), 8.0 / 3);     // 2 + 2 + 2 + 2
-  EXPECT_DOUBLE_EQ(correlation(a, b), 8.0 / 10);   // b has the variance of a
+  EXPECT_DOUBLE_EQ(variance(a), 10.0 / 3);        // 4 + 1 + 1 + 4
+  EXPECT_DOUBLE_EQ(covariance(a, b), 8.0 / 3);    // 2 + 2 + 2 + 2
+  EXPECT_DOUBLE_EQ(correlation(a, b), 8.0 / 10);  // b has the variance of a
   EXPECT_DOUBLE_EQ(standard_error(a), std::sqrt(10.0 / 12));
   EXPECT_EQ(correlation(a, constant), 0);
   EXPECT_EQ(variance(std::vector<double>{2}), 0);
