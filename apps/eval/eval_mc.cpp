@@ -249,12 +249,13 @@ void add_eval_mc(CLI::App& root, Commands& commands) {
   auto args = std::make_shared<McArgs>();
   CLI::App* app = root.add_subcommand("mc");
   app->description(
-      "Multiple choice: which answer the model finds likeliest, by the sum of ln p of its tokens (acc), or that sum "
-      "per "
-      "character (acc_norm). Where context and answer are cut, and which of equals wins, follow lm-eval. A line is\n"
-      "  {\"context\": \"..\", \"choices\": [\"..\", \"..\"], \"gold\": 0}       answers after a context, or\n"
-      "  {\"contexts\": [\"..\", \"..\"], \"ending\": \"..\", \"gold\": 1}   one ending after each;\n"
-      "docs/data.md has all fields, data/ has files.");
+      "Multiple choice as lm-eval scores it: the likeliest answer by the sum of ln p of its tokens (acc), or by that "
+      "sum "
+      "per character (acc_norm). A line of the file is an item,\n"
+      "  {\"context\": \"..\", \"choices\": [\"..\", \"..\"], \"gold\": 0}\n"
+      "with answers after a context, or one ending after each of several contexts,\n"
+      "  {\"contexts\": [\"..\", \"..\"], \"ending\": \"..\", \"gold\": 1}\n"
+      "data/ has files, docs/data.md all fields.");
   add_item_options(*app, args->items);
   app->add_option(
          "--mode", args->mode,
