@@ -35,6 +35,7 @@ CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequen
   if (sequences.empty()) fail("calibrate: expected at least one sequence, found none");
   if (longest > size_t(impl_->info.context))
     fail("calibrate: expected sequences of at most {} tokens (--ctx), found {}", impl_->info.context, longest);
+  if (options.allocate < 0) fail("calibrate: allocate: expected 0 or more sequences, found {}", options.allocate);
   if (options.history < 0) fail("calibrate: history: expected 0 or more positions, found {}", options.history);
 
   const auto start = std::chrono::steady_clock::now();
@@ -63,7 +64,16 @@ CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequen
     result.tokens += ids.size();
     if (options.hooks.on_progress) options.hooks.on_progress(int64_t(result.tokens), int64_t(total));
   }
-  result.bytes = calibration_bytes(collector->result(options.source));
+  Calibration calibration = collector->result(options.source);
+  if (options.allocate > 0) {
+    try {
+      impl_->allocate(sequences.first(std::min(sequences.size(), size_t(options.allocate))), options.hooks,
+                      calibration);
+    } catch (const PassInterrupted&) {
+      return result;
+    }
+  }
+  result.bytes = calibration_bytes(calibration);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.finish_reason = "complete";
   return result;

@@ -38,6 +38,9 @@ struct Engine::Impl {
   }
   PolicyContext policy_context();
   CalibrationModel calibration_model() const;
+  // Searches how far each site of a block may go, on these sequences (method teal), into calibration.layers[].allocation. Throws
+  // PassInterrupted.
+  void allocate(std::span<const std::vector<int32_t>> sequences, const RunHooks& hooks, Calibration& calibration);
   PruneOptions prune_options(const PruneSettings& settings) const;  // with the calibration file read
   ReadStats read_stats(const Sequence& sequence) const;
   void expect_weights() const;  // throws Error if the engine was opened for its text side only

@@ -218,6 +218,7 @@ struct ModelInfo {
 struct CalibrationOptions {
   std::string source{};  // names the text; kept with the statistics
   int history = 0;       // positions of which squared activations are kept one by one (method probe)
+  int allocate = 0;      // sequences on which a search shares out a block's level over its matrices (method teal)
   RunHooks hooks{};      // interrupted and on_progress
 };
 struct CalibrationResult {

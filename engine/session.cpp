@@ -67,6 +67,8 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings)
           .level = p.level};
   if (shared_partition && prefill_is_pruned())
     fail("--partition: shared needs prompts computed whole, as --prefill pruned does not");
+  if (shared_partition && policy->prunes() && policy->begin()->gate_first())
+    fail("--partition: shared needs a method that chooses for a batch, {} looks at each text's own gates", p.method);
   plan_bytes(p);
 }
 

@@ -45,11 +45,34 @@ void observe(const Pass& pass, Site site, int layer, const float* x, int width) 
   });
 }
 
+void observe_residual(const Pass& pass, int layer) {
+  const auto d = size_t(pass.model.spec.d);
+  for_each_sequence(pass, [&](int first, int count) {
+    if (PolicyState* policy = pass.rows[size_t(first)].sequence->policy.get())
+      policy->observe_residual(layer, f32(pass.scratch.x) + size_t(first) * d, count, d, pass.positions[first]);
+  });
+}
+
+// act(gate) of the rows of prefill, for those who look at them.
+void observe_gates(const Pass& pass, int layer) {
+  for (int r = 0; r < pass.count(); ++r) {
+    PolicyState* policy = pass.rows[size_t(r)].sequence->policy.get();
+    if (policy == nullptr || !policy->gate_first()) continue;
+    const auto f = size_t(pass.model.spec.f);
+    policy->observe_gates(layer, activated_gates(pass, f32(pass.scratch.gate_up) + size_t(r) * 2 * f));
+  }
+}
+
 // One site in either phase. Under --prefill pruned a pass holds one sequence, whose policy names the units.
 void project(const Pass& pass, Site site, int layer, const float* x, int width, TargetsOf targets_of) {
   const std::function<bool()>* interrupted = pass.run.interrupted;
   if (interrupted != nullptr && *interrupted && (*interrupted)()) throw PassInterrupted();
-  if (pass.phase == Phase::Decode) return project_decode(pass, site, layer, x, width, targets_of);
+  if (pass.phase == Phase::Decode) {
+    const PolicyState* policy = pass.rows[0].sequence->policy.get();  // of one kind in all rows
+    if (site == Site::GateUp && policy != nullptr && policy->gate_first())
+      return project_gate_first(pass, layer, x, targets_of);
+    return project_decode(pass, site, layer, x, width, targets_of);
+  }
   observe(pass, site, layer, x, width);
   pass.run.watch.mark(Part::Observe);
   Selection selection;
@@ -57,6 +80,7 @@ void project(const Pass& pass, Site site, int layer, const float* x, int width, 
     selection = pass.rows[0].sequence->policy->select_prefill(site, layer);
   project_prefill(pass, targets_of(pass, layer, 0), x, width,
                   selection.kind == Selection::Kind::Rows ? &selection.list : nullptr);
+  if (site == Site::GateUp) observe_gates(pass, layer);
 }
 
 // Rows of what is so little work that fewer are not worth a second thread.
@@ -142,6 +166,32 @@ void prepare(Activations& scratch, const Model& model, std::span<const ForwardRo
   model.release_embedding();
 }
 
+// What a layer does to the rows of a pass: norm, attention, residual, norm, FFN, residual.
+void block(const Pass& pass, int layer) {
+  const ModelSpec& s = pass.model.spec;
+  const Activations& scratch = pass.scratch;
+  Stopwatch& watch = pass.run.watch;
+  float *const x = f32(scratch.x), *const normed = f32(scratch.normed);
+  const LayerNorms& norms = pass.model.norms[size_t(layer)];
+  norm_rows(pass, x, norms.attention, normed);
+  watch.mark(Part::Norm);
+  project(pass, Site::Qkv, layer, normed, s.d, qkv_targets);
+  watch.mark(Part::Qkv);
+  attend(pass, layer);
+  watch.mark(Part::Attention);
+  project(pass, Site::O, layer, f32(scratch.attended), s.q_dim(), o_targets);  // adds to x
+  watch.mark(Part::O);
+  if (pass.phase == Phase::Prefill) observe_residual(pass, layer);
+
+  norm_rows(pass, x, norms.ffn, normed);
+  watch.mark(Part::Norm);
+  project(pass, Site::GateUp, layer, normed, s.d, gate_up_targets);  // leaves h
+  watch.mark(Part::GateUp);
+  project(pass, Site::Down, layer, f32(scratch.h), s.f, down_targets);  // adds to x
+  add_ffn_bias(pass, layer);
+  watch.mark(Part::Down);
+}
+
 }  // namespace
 
 ActType RunContext::act_type(const Matrix& w, Phase phase) const {
@@ -158,29 +208,10 @@ void forward(const Model& model, RunContext& run, Activations& scratch, Phase ph
   run.counts_forward = phase == Phase::Decode && run.decode_passes++ % 8 == 0;
   run.counted_passes += run.counts_forward ? 1 : 0;
   const Pass pass{model, run, scratch, phase, rows, scratch.positions.data()};
-  float *const x = f32(scratch.x), *const normed = f32(scratch.normed);
   scratch.attention.cut(pass);
   watch.mark(Part::Embed);
 
-  for (int layer = 0; layer < s.layers; ++layer) {
-    const LayerNorms& norms = model.norms[size_t(layer)];
-    norm_rows(pass, x, norms.attention, normed);
-    watch.mark(Part::Norm);
-    project(pass, Site::Qkv, layer, normed, s.d, qkv_targets);
-    watch.mark(Part::Qkv);
-    attend(pass, layer);
-    watch.mark(Part::Attention);
-    project(pass, Site::O, layer, f32(scratch.attended), s.q_dim(), o_targets);  // adds to x
-    watch.mark(Part::O);
-
-    norm_rows(pass, x, norms.ffn, normed);
-    watch.mark(Part::Norm);
-    project(pass, Site::GateUp, layer, normed, s.d, gate_up_targets);  // leaves h
-    watch.mark(Part::GateUp);
-    project(pass, Site::Down, layer, f32(scratch.h), s.f, down_targets);  // adds to x
-    add_ffn_bias(pass, layer);
-    watch.mark(Part::Down);
-  }
+  for (int layer = 0; layer < s.layers; ++layer) block(pass, layer);
   head(pass, sink);
   watch.mark(Part::Head);
 
@@ -188,6 +219,17 @@ void forward(const Model& model, RunContext& run, Activations& scratch, Phase ph
     ++row.sequence->length;
     if (phase == Phase::Decode) ++row.sequence->reads.tokens;
   }
+}
+
+void forward_block(const Model& model, RunContext& run, Activations& scratch, std::span<const ForwardRow> rows,
+                   int layer, std::span<const float> x, std::span<float> out) {
+  prepare(scratch, model, rows);
+  std::copy(x.begin(), x.end(), f32(scratch.x));
+  run.watch.enter(Phase::Decode);
+  const Pass pass{model, run, scratch, Phase::Decode, rows, scratch.positions.data()};
+  scratch.attention.cut(pass);
+  block(pass, layer);
+  std::copy_n(f32(scratch.x), out.size(), out.begin());
 }
 
 }  // namespace pop

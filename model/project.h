@@ -54,6 +54,12 @@ void project_prefill(const Pass& pass, const SiteTargets& targets, const float* 
 // what that reads. With SiluMul the h of channels that were not selected is left as it was: nobody reads it.
 void project_decode(const Pass& pass, Site site, int layer, const float* x, int width, TargetsOf targets_of);
 
+// Decode at GateUp for policies with gate_first(): all gate rows, then the policy's choice, then the up rows of what it chose.
+void project_gate_first(const Pass& pass, int layer, const float* x, TargetsOf targets_of);
+
+// act(gate) : [f] of a row's gate_up : [2f], in scratch memory until the next call.
+std::span<const float> activated_gates(const Pass& pass, const float* gate_up);
+
 // Threads end together though one was held up if there are many pieces for each.
 constexpr int kPiecesPerThread = 16;
 

@@ -72,6 +72,10 @@ void CalibrationCollector::observe(Site site, int layer, const float* x, int n, 
   });
 }
 
+void CalibrationCollector::observe_gates(int layer, std::span<const float> gates) {
+  count(data_.layers[static_cast<size_t>(layer)].gates, gates.data(), 1, gates.size(), static_cast<int>(gates.size()));
+}
+
 // Of a closed sequence sum_t (h - m_n)^2 is sum h^2 - 2 m_n sum h + T m_n^2.
 void CalibrationCollector::partition() {
   const auto n = static_cast<double>(++data_.sequences), tokens = static_cast<double>(length_);

@@ -25,6 +25,8 @@ struct CalibrationLayer {
   std::vector<double> fluctuation;  // [f] F_N: F_1 = 0, F_n = F_{n-1} (n-2)/(n-1) + (sum_t (h - m_n)^2) / n
   std::vector<double> history;      // [positions][f] sum_n h^2 at a position
   ScoreHistogram inputs[kSites];    // of |x| over tokens and channels
+  ScoreHistogram gates;             // of |act(gate)|
+  std::vector<uint8_t> allocation;  // path of allocation.h; empty: not searched for
 };
 
 struct Calibration {
@@ -43,6 +45,8 @@ class CalibrationCollector final : public PolicyState {
  public:
   CalibrationCollector(CalibrationModel model, int positions, ThreadPool& pool);
   void observe(Site site, int layer, const float* x, int n, size_t ldx, int first_pos) override;
+  bool gate_first() const override { return true; }
+  void observe_gates(int layer, std::span<const float> gates) override;
   void partition() override;
   Selection select(Site, int, std::span<const float>, int) override { return {}; }
   std::unique_ptr<PolicyState> clone() const override { return std::make_unique<CalibrationCollector>(*this); }

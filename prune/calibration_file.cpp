@@ -2,7 +2,8 @@
 //   "POPCALIB", version u32, bytes of the whole file u64
 //   model: sha256 (64 characters), layers, d, f, q_dim u32
 //   source: length u32 and characters; sequences, tokens u64; positions u32
-//   per layer: squares, mean, fluctuation f64 [f]; history f64 [positions][f]; histograms u64 [4 sites][1024]
+//   per layer: squares, mean, fluctuation f64 [f]; history f64 [positions][f]; histograms u64 [4 sites and the gates]
+//   [1024]; allocation: steps u32, site of each u8
 //   XXH64 of everything before, u64
 #include <algorithm>
 #include <cmath>
@@ -18,6 +19,7 @@ namespace {
 constexpr char kMagic[8] = {'P', 'O', 'P', 'C', 'A', 'L', 'I', 'B'};
 constexpr uint32_t kVersion = 1;
 constexpr size_t kSizeAt = sizeof kMagic + sizeof kVersion;  // where the file's size stands
+constexpr uint32_t kMaxSteps = 1024;
 constexpr size_t kStart = kSizeAt + 8, kChecksum = 8, kHash = 64, kMaxSource = 4096;
 
 class Writer {
@@ -32,6 +34,9 @@ class Writer {
     put(&value, sizeof value);
   }
   void numbers(const std::vector<double>& values) { put(values.data(), values.size() * sizeof(double)); }
+  void histogram(const ScoreHistogram& counts) {
+    for (int b = 0; b < ScoreHistogram::kBins; ++b) number(counts.count(b));
+  }
   std::vector<uint8_t> close() {
     const uint64_t size = out_.size() + kChecksum;
     std::memcpy(out_.data() + kSizeAt, &size, sizeof size);
@@ -113,6 +118,19 @@ CalibrationModel read_model(Reader& reader, const std::string& name, const Calib
   return model;
 }
 
+// How often each size occurred, `all` times together.
+void read_histogram(Reader& reader, uint64_t all, const std::string& name, const std::string& what,
+                    ScoreHistogram& histogram) {
+  uint64_t left = all;
+  for (int b = 0; b < ScoreHistogram::kBins; ++b) {
+    const auto count = reader.number<uint64_t>();
+    if (count > left || (b == ScoreHistogram::kBins - 1 && count != left))
+      fail("{}: {}: expected {} inputs, found {}", name, what, all, count > left ? "more" : "fewer");
+    left -= count;
+    histogram.set(b, count);
+  }
+}
+
 void read_layer(Reader& reader, const Calibration& of, size_t index, CalibrationLayer& layer, const std::string& name) {
   const auto f = static_cast<size_t>(of.model.f), positions = static_cast<size_t>(of.positions);
   layer.squares = reader.numbers(f, true, "squares", index);
@@ -121,16 +139,18 @@ void read_layer(Reader& reader, const Calibration& of, size_t index, Calibration
   layer.history = reader.numbers(positions * f, true, "history", index);
   const int widths[kSites] = {of.model.d, of.model.q_dim, of.model.d, of.model.f};
   for (int site = 0; site < kSites; ++site) {
-    const uint64_t all = of.tokens * static_cast<uint64_t>(widths[site]);
-    uint64_t left = all;
-    for (int b = 0; b < ScoreHistogram::kBins; ++b) {
-      const auto count = reader.number<uint64_t>();
-      if (count > left || (b == ScoreHistogram::kBins - 1 && count != left))
-        fail("{}: layer {}, histogram of {}: expected {} inputs, found {}", name, index, site_name(Site(site)), all,
-             count > left ? "more" : "fewer");
-      left -= count;
-      layer.inputs[site].set(b, count);
-    }
+    read_histogram(reader, of.tokens * static_cast<uint64_t>(widths[site]), name,
+                   fmt::format("layer {}, histogram of {}", index, site_name(Site(site))), layer.inputs[site]);
+  }
+  read_histogram(reader, of.tokens * f, name, fmt::format("layer {}, histogram of gates", index), layer.gates);
+  const auto steps = reader.number<uint32_t>();
+  if (steps > kMaxSteps)
+    fail("{}: layer {}: expected at most {} steps of allocation, found {}", name, index, kMaxSteps, steps);
+  layer.allocation.resize(steps);
+  reader.get(layer.allocation.data(), steps);
+  for (const uint8_t site : layer.allocation) {
+    if (site >= kSites)
+      fail("{}: layer {}, allocation: expected sites from 0 to {}, found {}", name, index, kSites - 1, site);
   }
 }
 
@@ -154,9 +174,10 @@ std::vector<uint8_t> calibration_bytes(const Calibration& calibration) {
   out.number(static_cast<uint32_t>(calibration.positions));
   for (const CalibrationLayer& layer : calibration.layers) {
     for (const auto* values : {&layer.squares, &layer.mean, &layer.fluctuation, &layer.history}) out.numbers(*values);
-    for (const ScoreHistogram& histogram : layer.inputs) {
-      for (int b = 0; b < ScoreHistogram::kBins; ++b) out.number(histogram.count(b));
-    }
+    for (const ScoreHistogram& histogram : layer.inputs) out.histogram(histogram);
+    out.histogram(layer.gates);
+    out.number(static_cast<uint32_t>(layer.allocation.size()));
+    out.put(layer.allocation.data(), layer.allocation.size());
   }
   return out.close();
 }

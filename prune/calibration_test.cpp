@@ -151,7 +151,9 @@ TEST_F(CalibrationFile, NumbersThatNoTextGivesAreRefused) {
   refused(with(kLayer, -1.0), "layer 0, squares");
   refused(with(kLayer + 8, std::numeric_limits<double>::quiet_NaN()), "layer 0, squares");
   refused(with(kLayer + 40, std::numeric_limits<double>::infinity()), "layer 0, mean");
-  refused(with(good_.size() - 16, uint64_t{1}), "layer 1, histogram of down");
+  refused(with(good_.size() - 20, uint64_t{1}), "layer 1, histogram of gates");
+  refused(with(good_.size() - 12, uint32_t{2000}), "steps of allocation");
+  refused(with(good_.size() - 12, uint32_t{5}), "ends too early");
 }
 
 }  // namespace

@@ -100,6 +100,14 @@ class PolicyState {
   // pool itself: observe, select_prefill and partition are called from outside of one.
   virtual void observe(Site site, int layer, const float* x, int n, size_t ldx, int first_pos) = 0;
 
+  // Prefill: the residual stream where a layer's FFN begins, before its norm, u : [n, d]. Called before observe(GateUp).
+  virtual void observe_residual(int /*layer*/, const float* /*u*/, int /*n*/, size_t /*ldu*/, int /*first_pos*/) {}
+
+  // True: the gates decide. Decode computes them first, and x of select(GateUp) is act(gate) : [f]; the up rows of what it
+  // selects (Rows) follow. Prefill shows them token by token to observe_gates, after observe(GateUp).
+  virtual bool gate_first() const { return false; }
+  virtual void observe_gates(int /*layer*/, std::span<const float> /*gates*/) {}
+
   // --prefill pruned: what the prompt computes at GateUp (Rows) and Down (the same channels), from all that this
   // layer's GateUp has observed: with it the prompt goes layer by layer, all of its chunks observed before. Full by
   // default.

@@ -20,6 +20,9 @@ constexpr const char* kRandomOptions[] = {"ratio",   "ffn-sparsity", "ratio-of",
 constexpr const char* kStaticOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "prefill"};
 constexpr const char* kCalibratedOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "prefill", "calibration"};
 constexpr const char* kPromptMaskOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match"};
+constexpr const char* kProbeOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "calibration"};
+constexpr const char* kCatsOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "calibration"};
+constexpr const char* kCalibratedColumnOptions[] = {"ratio", "ratio-of", "match", "calibration"};
 constexpr const char* kColumnOptions[] = {"ratio", "ratio-of", "match"};
 
 constexpr const char* kCalibrationText = "calibration text";
@@ -45,10 +48,17 @@ constexpr MethodInfo kMethods[] = {
      "FLAP, arXiv 2312.11983", kCalibrationText, "rows", "total", kCalibratedOptions, create_flap},
     {"task-fixed", "the mask of `fixed`, taken from a task's prompt (pop calibrate) and used for all of its inputs",
      "ours, after arXiv 2501.02086", kCalibrationText, "rows", "exact", kCalibratedOptions, create_calibrated},
+    {"probe",
+     "FFN channels by a probe, half of the prompt's positions, and a history if one is given; kept for the answer",
+     "Probe Pruning, arXiv 2502.15618", "prompt", "rows", "exact", kProbeOptions, create_probe},
     {"griffin", "FFN channels that were strongest over the prompt, each token normalised; kept for the whole answer",
      "GRIFFIN, arXiv 2404.01365", "prompt", "rows", "exact", kPromptMaskOptions, create_griffin},
     {"wina", "input channels of every matrix: the score of pop+, the best k of each token", "WINA, arXiv 2505.19427",
      "nothing", "columns", "exact", kColumnOptions, create_wina},
+    {"teal", "input channels of every matrix by |x| alone, thresholds from a text, shared out over sites by a search",
+     "TEAL, arXiv 2408.14690", kCalibrationText, "columns", "threshold", kCalibratedColumnOptions, create_teal},
+    {"cats", "FFN channels whose gate reaches a threshold from a text: up and down are read for these only",
+     "CATS, arXiv 2404.08763", kCalibrationText, "rows", "threshold", kCatsOptions, create_cats},
 };
 
 size_t edit_distance(std::string_view a, std::string_view b) {

@@ -40,7 +40,7 @@ TEST_F(Registry, ListsTheMethods) {
     EXPECT_LE(std::string(method.summary).size() + std::string(method.name).size(), 120u);
   }
   EXPECT_EQ(names, (std::set<std::string>{"dense", "pop", "pop+", "fixed", "full", "random", "magnitude", "wanda_sp",
-                                          "flap", "task-fixed", "griffin", "wina"}));
+                                          "flap", "task-fixed", "griffin", "wina", "probe", "teal", "cats"}));
 }
 
 TEST_F(Registry, DenseSelectsEverything) {

@@ -110,7 +110,12 @@ class SiteInputs {
       for (int layer = 0; layer < model_->layers(); ++layer) {
         for (int s = 0; s < kSites; ++s) {
           const std::span<float> x = at(Site(s), layer, t);
-          state.observe(Site(s), layer, x.data(), std::min(chunk, end - t), x.size(), t);
+          const int n = std::min(chunk, end - t);
+          if (Site(s) == Site::GateUp) state.observe_residual(layer, x.data(), n, x.size(), t);
+          state.observe(Site(s), layer, x.data(), n, x.size(), t);
+          for (int i = t; Site(s) == Site::GateUp && state.gate_first() && i < t + n; ++i) {
+            state.observe_gates(layer, at(Site::Down, layer, i));
+          }
         }
       }
     }

@@ -21,7 +21,7 @@ struct CalibrateArgs {
   EngineOptions engine;
   OutputArgs output;
   std::string file, to;
-  int length = 128, sequences = 1024, history = 0;
+  int length = 128, sequences = 1024, history = 0, allocate = 0;
 };
 
 // Consecutive windows of the text; a text shorter than one is a single sequence. A model that wants a beginning token gets it
@@ -55,6 +55,7 @@ int calibrate(const CalibrateArgs& args) {
   CalibrationOptions options;
   options.source = fmt::format("{} (sha256 {})", printable(args.file, 400), sha256);
   options.history = args.history;
+  options.allocate = args.allocate;
   options.hooks.interrupted = InterruptScope::raised;
   options.hooks.on_progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
   const CalibrationResult result = engine.calibrate(windows, options);
@@ -81,6 +82,7 @@ int calibrate(const CalibrateArgs& args) {
   json["sequences"] = result.sequences;
   json["tokens"] = result.tokens;
   json["history"] = std::min<size_t>(size_t(args.history), windows.front().size());
+  json["allocate"] = args.allocate;
   json["seconds"] = result.seconds;
   json["model_sha256"] = engine.info().model_sha256;
   json["isa"] = engine.info().isa;
@@ -111,6 +113,10 @@ void add_calibrate(CLI::App& root, Commands& commands) {
                   "channels each [0]")
       ->option_text("N")
       ->check(whole_in(0, 1 << 16));
+  app->add_option("--allocate", args->allocate,
+                  "Windows on which a search decides how far each matrix of a block may go, for method teal [0]")
+      ->option_text("N")
+      ->check(whole_in(0, 1 << 10));
   add_model_options(*app, args->engine);
   add_output_options(*app, args->output);
   app->footer(

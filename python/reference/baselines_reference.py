@@ -61,7 +61,24 @@ def flap_bias(mean, down, removed):
     return sum(mean[k] * down[:, k] for k in removed)
 
 
+def probe_positions(norms):
+    """Of a prompt's residual norms: the larger half, at least two; of ten or fewer the first becomes position 0."""
+    count = min(len(norms), max(int(np.ceil(len(norms) / 2)), 2))
+    chosen = sorted(sorted(range(len(norms)), key=lambda t: (-norms[t], t))[:count])
+    if count <= 10:
+        chosen[0] = 0
+    return chosen
+
+
+def probe_scores(energy, history, down):
+    w = energy / (energy + history + 1e-6)
+    c = (w * energy + (1 - w) * history).sum(0)
+    return c, c * np.sqrt((down**4).sum(0))
+
+
 if __name__ == "__main__":
+    print("probe", probe_positions([5**0.5, 5, 20**0.5, 3]))
+    print("probe", probe_scores(np.array([[1.0, 4], [1, 0]]), np.array([[1.0, 0], [3, 4]]), np.array([[1.0, 2], [2, 0]])))
     squares, mean, fluctuation = statistics(SEQUENCES)
     print("statistics", squares, mean, fluctuation)
     print("wanda_sp", wanda_sp(squares, 2, DOWN), keep(wanda_sp(squares, 2, DOWN), 1))

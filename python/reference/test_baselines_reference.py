@@ -57,3 +57,13 @@ def test_flap_over_two_layers():
     z = np.concatenate([br.standardised(np.array([1.0, 2, 3])), br.standardised(np.array([10.0, 20, 60]))])
     assert z == pytest.approx([-1, 0, 1, -0.7559, -0.3780, 1.1339], abs=5e-5)
     assert br.keep(z, 3) == [1, 2, 5]
+
+
+def test_probe():
+    assert br.probe_positions([5**0.5, 5, 20**0.5, 3]) == [0, 2]
+    assert br.probe_positions([1.0]) == [0]
+    c, scores = br.probe_scores(
+        np.array([[1.0, 4], [1, 0]]), np.array([[1.0, 0], [3, 4]]), np.array([[1.0, 2], [2, 0]])
+    )
+    assert c == pytest.approx([3.5, 8], abs=1e-5)
+    assert scores == pytest.approx([14.431, 32.0], abs=1e-3)
