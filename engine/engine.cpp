@@ -113,9 +113,10 @@ Engine::Planned Engine::planned(const PruneSettings& prune) const {
   PlannedReads reads;
   if (prune.method == "pop+") {
     out.level = column_level(options, weights);
-    reads = planned_columns(layers, out.level);
+    const SiteLevels levels = spread_level(layers, out.level, options.plus_rule);
+    reads = planned_columns(layers, levels);
     // A session of this method would have been laid out for it.
-    if (impl_->options.layout == "auto") reads.bytes = planned_column_bytes(layers, out.level);
+    if (impl_->options.layout == "auto") reads.bytes = planned_column_bytes(layers, levels);
   } else if (prune.method == "pop") {
     out.ffn_sparsity = ffn_sparsity(options, weights);
     const PartitionSizes sizes =

@@ -46,6 +46,7 @@ struct PruneSettings {
   std::optional<double> gamma{};
   std::string metric{}, decode_metric{};  // down | gate-up
   std::string norm{}, prefill{};          // 1 | 2 | max; dense | pruned
+  std::string plus_rule{};                // pop+: sites | prompt
   std::string match{};                    // read as much per token as this method at `ratio`
   std::string calibration{};              // file of Engine::calibrate, for methods that need one
   std::string partition{};                // sequence | shared: one for all texts of a batch, from all of them
@@ -55,7 +56,7 @@ struct PruneSettings {
 };
 
 struct PrunePlanInfo {  // what the settings came to
-  std::string method, ratio_of, metric, decode_metric, norm, prefill;
+  std::string method, ratio_of, metric, decode_metric, norm, prefill, plus_rule;
   std::string calibration;                                   // the text that it rests on; "": none
   double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level (pop+): share skipped on the prompt's own scores
   // Weight bytes of a decoded token by the formulas of the methods (docs/pruning.md), head included: all weights, the

@@ -60,6 +60,7 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings)
           .decode_metric = p.decode_metric,
           .norm = p.norm,
           .prefill = p.prefill,
+          .plus_rule = p.plus_rule,
           .calibration = p.calibration,
           .ratio = p.ratio,
           .ffn_sparsity = p.ffn_sparsity,
@@ -78,7 +79,7 @@ void Session::Impl::plan_bytes(const PrunePlan& p) {
   const double dense = pop::dense_bytes(layers);
   double planned = dense, bare = dense;
   if (p.level > 0) {
-    planned = bare = planned_column_bytes(layers, p.level);
+    planned = bare = planned_column_bytes(layers, p.levels);
   } else if (p.ffn_sparsity > 0) {
     const PartitionSizes sizes = partition_sizes(engine.model->spec.f, p.ffn_sparsity, p.gamma);
     planned = planned_row_bytes(layers, sizes.retained + sizes.candidate, sizes.kept);

@@ -53,6 +53,9 @@ PruneOptions prune_options(const PruneSettings& s, uint64_t total_weights) {
   if (!s.prefill.empty())
     o.prefill_pruned = choose<bool, 2>("prefill", s.prefill, {{{"dense", false}, {"pruned", true}}});
   o.match = s.match;
+  if (!s.plus_rule.empty())
+    o.plus_rule =
+        choose<PlusRule, 2>("plus-rule", s.plus_rule, {{{"sites", PlusRule::Sites}, {"prompt", PlusRule::Prompt}}});
   if (s.seed) o.seed = *s.seed;
   if (!s.random_every.empty())
     o.random_every = choose<RandomEvery, 2>("random-every", s.random_every,

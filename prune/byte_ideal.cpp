@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 
+#include "prune/budget.h"
 #include "tensor/dtype.h"
 
 namespace pop {
@@ -14,17 +15,16 @@ double bytes(const Matrix& w) {
 }
 
 template <class Body>
-void for_each_matrix(std::span<const LayerWeights> layers, Body body) {
+void for_each_matrix(std::span<const LayerWeights> layers, Body body) {  // body(matrix, its site)
   for (const LayerWeights& l : layers) {
-    for (const Matrix* w : {&l.q, &l.k, &l.v, &l.o, &l.gate_up, &l.down}) body(*w);
+    for (const Matrix* w : {&l.q, &l.k, &l.v}) body(*w, Site::Qkv);
+    body(l.o, Site::O);
+    body(l.gate_up, Site::GateUp);
+    body(l.down, Site::Down);
   }
 }
 
-double skippable_bytes(std::span<const LayerWeights> layers) {
-  double sum = 0;
-  for_each_matrix(layers, [&](const Matrix& w) { sum += bytes(w) * (1 - header_share(w.type)); });
-  return sum;
-}
+double level_of(const SiteLevels& levels, Site site) { return levels[static_cast<size_t>(site)]; }
 
 }  // namespace
 
@@ -52,7 +52,7 @@ double header_share(DType type) {
 
 double dense_bytes(std::span<const LayerWeights> layers) {
   double sum = 0;
-  for_each_matrix(layers, [&](const Matrix& w) { sum += bytes(w); });
+  for_each_matrix(layers, [&](const Matrix& w, Site) { sum += bytes(w); });
   return sum;
 }
 
@@ -66,13 +66,17 @@ double planned_row_bytes(std::span<const LayerWeights> layers, int reachable, in
   return sum;
 }
 
-double planned_column_bytes(std::span<const LayerWeights> layers, double level) {
-  return dense_bytes(layers) - level * skippable_bytes(layers);
+double planned_column_bytes(std::span<const LayerWeights> layers, const SiteLevels& levels) {
+  double sum = dense_bytes(layers);
+  for_each_matrix(layers, [&](const Matrix& w, Site site) {
+    sum -= level_of(levels, site) * bytes(w) * (1 - header_share(w.type));
+  });
+  return sum;
 }
 
 PlannedReads planned_rows(std::span<const LayerWeights> layers, int reachable, int kept) {
   PlannedReads planned;
-  for_each_matrix(layers, [&](const Matrix& w) {
+  for_each_matrix(layers, [&](const Matrix& w, Site) {
     planned.bytes += bytes(w);
     planned.elements += static_cast<double>(w.rows) * w.cols;
   });
@@ -86,9 +90,10 @@ PlannedReads planned_rows(std::span<const LayerWeights> layers, int reachable, i
   return planned;
 }
 
-PlannedReads planned_columns(std::span<const LayerWeights> layers, double level) {
+PlannedReads planned_columns(std::span<const LayerWeights> layers, const SiteLevels& levels) {
   PlannedReads planned;
-  for_each_matrix(layers, [&](const Matrix& w) {
+  for_each_matrix(layers, [&](const Matrix& w, Site site) {
+    const double level = level_of(levels, site);
     const double skipped = w.layout == Layout::Columns ? level * (1 - header_share(w.type)) : 0;
     planned.bytes += bytes(w) * (1 - skipped);
     planned.elements += static_cast<double>(w.rows) * w.cols * (1 - level);
@@ -96,8 +101,18 @@ PlannedReads planned_columns(std::span<const LayerWeights> layers, double level)
   return planned;
 }
 
-double level_for_bytes(std::span<const LayerWeights> layers, double bytes) {
-  return (dense_bytes(layers) - bytes) / skippable_bytes(layers);
+double level_for_bytes(std::span<const LayerWeights> layers, double bytes, PlusRule rule) {
+  const auto planned = [&](double level) { return planned_column_bytes(layers, spread_level(layers, level, rule)); };
+  const double most = planned(0), least = planned(1);
+  // The same at every site, bytes fall evenly with the level.
+  const double even = (most - bytes) / (most - least);
+  if (rule == PlusRule::Prompt || even >= kMaxLevel || even <= 0) return even;
+  double low = 0, high = kMaxLevel;
+  while (high - low > 1e-12) {
+    const double middle = (low + high) / 2;
+    (planned(middle) > bytes ? low : high) = middle;
+  }
+  return high;
 }
 
 double byte_ideal(std::span<const LayerWeights> layers, double planned_bytes, double head_bytes) {

@@ -16,11 +16,11 @@ double dense_bytes(std::span<const LayerWeights> layers);
 // Rows: `reachable` (R and C) channels' gate and up rows, and of W_down u + (1 - u) * kept / f.
 double planned_row_bytes(std::span<const LayerWeights> layers, int reachable, int kept);
 
-// Columns: 1 - level * (1 - u) of every matrix.
-double planned_column_bytes(std::span<const LayerWeights> layers, double level);
+// Columns: 1 - level * (1 - u) of every matrix, at the level of its site.
+double planned_column_bytes(std::span<const LayerWeights> layers, const SiteLevels& levels);
 
-// The level at which planned_column_bytes is `bytes`; above 1 if no level reaches them.
-double level_for_bytes(std::span<const LayerWeights> layers, double bytes);
+// The level which, spread over the sites by that rule, plans `bytes`; above 1 if none does.
+double level_for_bytes(std::span<const LayerWeights> layers, double bytes, PlusRule rule);
 
 // The same of matrices as they were loaded, and the elements a token uses: what lies in a layout that the choice cannot skip in
 // is read whole.
@@ -28,7 +28,7 @@ struct PlannedReads {
   double bytes = 0, elements = 0;
 };
 PlannedReads planned_rows(std::span<const LayerWeights> layers, int reachable, int kept);
-PlannedReads planned_columns(std::span<const LayerWeights> layers, double level);
+PlannedReads planned_columns(std::span<const LayerWeights> layers, const SiteLevels& levels);
 
 // How much less a token reads: dense over planned, both with the head's bytes.
 double byte_ideal(std::span<const LayerWeights> layers, double planned_bytes, double head_bytes);

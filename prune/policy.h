@@ -4,6 +4,7 @@
 // sequence. Neither knows the model: they get spans of floats and give back ascending index lists. The dense model is
 // the policy that selects everything.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,7 +25,8 @@ namespace pop {
 //   Down    h = act(gate) * up [f]                 down_proj
 enum class Site : uint8_t { Qkv, O, GateUp, Down };
 constexpr int kSites = 4;
-const char* site_name(Site site);  // "qkv", "o", "gate_up", "down"
+const char* site_name(Site site);               // "qkv", "o", "gate_up", "down"
+using SiteLevels = std::array<double, kSites>;  // the share of a site's input columns that is to be skipped
 
 // What of a site's matrices one token uses. Rows: output units (only at GateUp: FFN channels). Columns: input channels.
 struct Selection {
@@ -53,6 +55,7 @@ struct PolicyContext {
 enum class Metric : uint8_t { Down, GateUp };
 enum class RatioOf : uint8_t { Blocks, Active, Total };
 enum class RandomEvery : uint8_t { Sequence, Token };
+enum class PlusRule : uint8_t { Prompt, Sites };  // spread_level, prune/budget.h
 
 const char* metric_name(Metric metric);  // "down", "gate-up"
 const char* norm_name(Norm norm);        // "1", "2", "max"
@@ -74,14 +77,17 @@ struct PruneOptions {
   std::shared_ptr<const Calibration> calibration;  // for methods that need one; null: not given
   uint64_t seed = 1;                               // `random`
   RandomEvery random_every = RandomEvery::Sequence;
+  PlusRule plus_rule = PlusRule::Sites;
 };
 
 // What the options came to; printed with every result.
 struct PrunePlan {
   std::string method;
-  double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level: pop+'s v
+  double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level: v, the share of the weights that columns skip
+  SiteLevels levels = {};                                    // what it comes to at each site
   std::string metric, decode_metric, norm,
       prefill;              // empty where it does not apply; norm "2, max": the two metrics differ
+  std::string plus_rule;    // pop+: prompt, sites
   std::string calibration;  // the text it rests on; empty: none
 };
 

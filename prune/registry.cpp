@@ -24,6 +24,7 @@ constexpr const char* kProbeOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "m
 constexpr const char* kCatsOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "calibration"};
 constexpr const char* kCalibratedColumnOptions[] = {"ratio", "ratio-of", "match", "calibration"};
 constexpr const char* kColumnOptions[] = {"ratio", "ratio-of", "match"};
+constexpr const char* kPlusOptions[] = {"ratio", "ratio-of", "match", "plus-rule"};
 
 constexpr const char* kCalibrationText = "calibration text";
 
@@ -33,7 +34,7 @@ constexpr MethodInfo kMethods[] = {
      "FFN channels: the prompt sets retained, candidate and pruned ones, each token chooses among the candidates",
      "arXiv 2602.06822", "prompt", "rows", "exact", kPopOptions, create_pop},
     {"pop+", "input channels of every matrix: thresholds from the prompt, each token keeps what reaches them", "ours",
-     "prompt", "columns", "threshold", kColumnOptions, create_pop_plus},
+     "prompt", "columns", "threshold", kPlusOptions, create_pop_plus},
     {"fixed", "pop without candidates: the prompt's mask for the whole answer", "arXiv 2602.06822, variant 1", "prompt",
      "rows", "exact", kFixedOptions, create_pop},
     {"full", "pop with every channel as a candidate: gate and up are read whole, down is pruned",
@@ -102,6 +103,7 @@ void check_options(const MethodInfo& method, const PruneOptions& o) {
                                                 {"norm", o.norm.has_value()},
                                                 {"prefill", o.prefill_pruned},
                                                 {"match", !o.match.empty()},
+                                                {"plus-rule", o.plus_rule != PlusRule::Sites},
                                                 {"random-every", o.random_every != RandomEvery::Sequence},
                                                 {"calibration", o.calibration != nullptr}};
   for (const auto& option : given) {

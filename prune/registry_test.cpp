@@ -80,6 +80,7 @@ TEST_F(Registry, OptionsThatDoNotApplyAreErrors) {
       {"norm", [](PruneOptions& o) { o.norm = Norm::Two; }},
       {"prefill", [](PruneOptions& o) { o.prefill_pruned = true; }},
       {"match", [](PruneOptions& o) { o.match = "pop"; }},
+      {"plus-rule", [](PruneOptions& o) { o.plus_rule = PlusRule::Prompt; }},
       {"random-every", [](PruneOptions& o) { o.random_every = RandomEvery::Token; }}};
   const auto calibration = toy_calibration(model_, 62);
   for (const MethodInfo& method : methods()) {

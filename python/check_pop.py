@@ -129,12 +129,12 @@ def compare_choice(case, method, layer, site, keep, scores, tau):
         lead = lead_of_outsiders(scores, part.candidate[keep[part.candidate]], part.candidate[~keep[part.candidate]])
         require(lead <= PAIR, f"{where}: a channel left out scores {lead:.2e} more than one that was chosen")
         return max(lead, 0.0)
-    wanted = pr.choose_columns(scores, tau, method.v)
+    wanted = pr.choose_columns(scores, tau, method.levels[site])
     wrong = wanted != keep
     if not wrong.any():
         return 0.0
     passing = int((scores >= tau).sum())
-    least = pr.least_columns(method.v, len(scores))
+    least = pr.least_columns(method.levels[site], len(scores))
     if passing <= least:                               # the m best were kept: a ranking, no threshold
         lead = lead_of_outsiders(scores, np.flatnonzero(keep), np.flatnonzero(~keep))
         require(keep.sum() >= least and lead <= PAIR, f"{where}: the {least} best columns were not kept")
@@ -235,7 +235,7 @@ def check(reference, case, engine):
     free = case.reference(model)
     free_logits = reference.run(case, free)
     seen = {"border": 0, "tau": 0.0}
-    tau_range = pop_cases.tau_range(model, reference.prefilled(case.prompt).seen, free.v) if columns else {}
+    tau_range = pop_cases.tau_range(model, reference.prefilled(case.prompt).seen, free.levels) if columns else {}
     for layer in layers:
         if not columns:
             require(layer in engine.partitions, f"layer {layer}: no partition was dumped")
@@ -244,8 +244,8 @@ def check(reference, case, engine):
             require((layer, site) in engine.thresholds, f"layer {layer}, {site}: no threshold was dumped")
             line, tau = engine.thresholds[layer, site], free.tau[layer, site]
             counted = int(free.counts[layer, site].sum())
-            require(line["counted"] == counted and abs(line["v"] - free.v) <= 1e-6,
-                    f"layer {layer}, {site}: expected {counted} scores at level {free.v}, found {line['counted']}, {line['v']}")
+            require(line["counted"] == counted and abs(line["v"] - free.levels[site]) <= 1e-6,
+                    f"layer {layer}, {site}: expected {counted} scores at level {free.levels[site]}, found {line['counted']}, {line['v']}")
             low, high = tau_range[layer, site]
             require(low * (1 - TAU) <= line["tau"] <= high * (1 + TAU),
                     f"layer {layer}, {site}: expected tau {tau}, found {line['tau']}")

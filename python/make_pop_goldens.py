@@ -81,7 +81,7 @@ def make(name, prompts):
                           "kept": part.kept, "retained": len(part.retained), "candidate": len(part.candidate),
                           "pruned": len(part.pruned)}
             else:
-                low_high = pop_cases.tau_range(model, prompt.seen, case.ratio)
+                low_high = pop_cases.tau_range(model, prompt.seen, method.levels)
                 arrays[f"{case.name}/tau"] = ("f32", [[method.tau[i, s] for s in pr.SITES] for i in layers])
                 arrays[f"{case.name}/tau_range"] = ("f32", [[low_high[i, s] for s in pr.SITES] for i in layers])
                 about["selected_share"] = float(np.average(

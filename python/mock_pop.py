@@ -101,7 +101,7 @@ def dump(model, o, method, columns):
     for layer, weights in enumerate(model.layers):
         if columns:
             for site in pr.SITES:
-                lines.append({"seq": 0, "layer": layer, "site": site, "v": method.v, "tau": method.tau[layer, site],
+                lines.append({"seq": 0, "layer": layer, "site": site, "v": method.levels[site], "tau": method.tau[layer, site],
                               "counted": int(method.counts[layer, site].sum())})
         else:
             part = method.partitions[layer]

@@ -116,7 +116,7 @@ def near_borders(part, relative=1e-5):
     return near
 
 
-def tau_range(model, seen, v, relative=1e-5):
+def tau_range(model, seen, levels, relative=1e-5):
     """(lowest, highest) [layer, site]: every threshold that scores rounded otherwise, by up to `relative`, could give.
 
     tau jumps where a score crosses an edge of the histogram's bins: with c counts in its bin, by 1/16 of itself over c."""
@@ -124,7 +124,7 @@ def tau_range(model, seen, v, relative=1e-5):
     for site, layer, x in seen:
         scores = pr.column_scores(x, model.column_norms(layer, site))
         scores = scores[1:] if len(scores) > 1 else scores
-        found[layer, site] = tuple(pr.threshold(pr.histogram(scores * np.float32(1 + e)), v) for e in (-relative, relative))
+        found[layer, site] = tuple(pr.threshold(pr.histogram(scores * np.float32(1 + e)), levels[site]) for e in (-relative, relative))
     return found
 
 

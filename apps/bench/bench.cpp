@@ -63,6 +63,7 @@ PruneSettings settings_for(const BenchArgs& args, const std::string& method, dou
       if (option == "norm") out.norm = all.norm;
       if (option == "prefill") out.prefill = all.prefill;
       if (option == "match") out.match = all.match;
+      if (option == "plus-rule") out.plus_rule = all.plus_rule;
       if (option == "random-every") out.random_every = all.random_every;
       if (option == "seed") out.seed = args.seed;
     }

@@ -63,13 +63,19 @@ std::optional<double> advice(const ModelInfo& info, std::string_view key) {
 PruneSettings PruneArgs::resolved(std::optional<uint64_t> seed) const {
   if (settings.ratio && settings.ffn_sparsity) throw UsageError("--ratio and --ffn-sparsity exclude each other");
   const PruneSettings& s = settings;
-  const std::pair<const char*, bool> given[] = {
-      {"--ratio", s.ratio.has_value()},      {"--ffn-sparsity", s.ffn_sparsity.has_value()},
-      {"--ratio-of", !s.ratio_of.empty()},   {"--gamma", s.gamma.has_value()},
-      {"--metric", !s.metric.empty()},       {"--decode-metric", !s.decode_metric.empty()},
-      {"--norm", !s.norm.empty()},           {"--prefill", !s.prefill.empty()},
-      {"--match", !s.match.empty()},         {"--random-every", !s.random_every.empty()},
-      {"--partition", !s.partition.empty()}, {"--calibration", !s.calibration.empty()}};
+  const std::pair<const char*, bool> given[] = {{"--ratio", s.ratio.has_value()},
+                                                {"--ffn-sparsity", s.ffn_sparsity.has_value()},
+                                                {"--ratio-of", !s.ratio_of.empty()},
+                                                {"--gamma", s.gamma.has_value()},
+                                                {"--metric", !s.metric.empty()},
+                                                {"--decode-metric", !s.decode_metric.empty()},
+                                                {"--norm", !s.norm.empty()},
+                                                {"--prefill", !s.prefill.empty()},
+                                                {"--match", !s.match.empty()},
+                                                {"--plus-rule", !s.plus_rule.empty()},
+                                                {"--random-every", !s.random_every.empty()},
+                                                {"--partition", !s.partition.empty()},
+                                                {"--calibration", !s.calibration.empty()}};
   for (const auto& [name, present] : given)
     if (present && s.method == "dense")
       throw UsageError(fmt::format("{}: nothing is pruned by method dense; choose one, e.g. --prune pop", name));
@@ -198,6 +204,8 @@ void add_prune_options(CLI::App& app, PruneArgs& args) {
   text("--decode-metric", s.decode_metric, "NAME", {"down", "gate-up"}, "The same for candidates [as --metric]");
   text("--norm", s.norm, "A", {"1", "2", "max"}, "Aggregate over weights: 1, 2, max [2; gate-up: max]");
   text("--prefill", s.prefill, "HOW", {"dense", "pruned"}, "Whether the prompt is pruned too: dense, pruned [dense]");
+  text("--plus-rule", s.plus_rule, "RULE", {"sites", "prompt"},
+       "pop+: skip more where less is lost (sites), or the same share at every site (prompt) [sites]");
   text("--match", s.match, "METHOD", method_names(),
        "Read as much per token as METHOD at --ratio (methods without candidates) [off]");
   app.add_option("--calibration", s.calibration,

@@ -30,6 +30,7 @@ void add_common(Json& json, const ModelInfo& info, const PrunePlanInfo& plan, co
   json["decode_metric"] = word(plan.decode_metric);
   json["norm"] = word(plan.norm);
   json["prefill"] = word(plan.prefill);
+  json["plus_rule"] = word(plan.plus_rule);
   json["level"] = plan.level;
   json["calibration"] = word(plan.calibration);
   json["isa"] = info.isa;

@@ -41,12 +41,12 @@ double matched_sparsity(const PruneOptions& options, const PolicyContext& contex
   return (sizes.f - kept) / sizes.f;
 }
 
-double matched_level(const PruneOptions& options, const PolicyContext& context) {
+double matched_level(const PruneOptions& options, const PolicyContext& context, PlusRule rule) {
   const auto level_at = [&](double ratio) {
     const PartitionSizes sizes = matched_sizes(options, context, ratio);
     const double bytes = planned_row_bytes(context.layers, sizes.retained + sizes.candidate, sizes.kept);
     // At ratio 0 the formulas meet but for rounding.
-    return std::max(0.0, level_for_bytes(context.layers, bytes));
+    return std::max(0.0, level_for_bytes(context.layers, bytes, rule));
   };
   const double ratio = options.ratio.value_or(kDefaultRatio), level = level_at(ratio);
   if (level <= kMaxLevel) return level;

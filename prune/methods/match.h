@@ -8,8 +8,8 @@ namespace pop {
 // has R, C and K at options.ratio or options.ffn_sparsity. Throws Error: options.match selects no rows.
 double matched_sparsity(const PruneOptions& options, const PolicyContext& context);
 
-// A method that selects columns at one level: as many planned bytes as options.match at options.ratio. Throws Error:
-// options.match selects no rows, or a level above kMaxLevel is needed (names the largest possible ratio).
-double matched_level(const PruneOptions& options, const PolicyContext& context);
+// A method that selects columns at a level spread by that rule: as many planned bytes as options.match at options.ratio.
+// Throws Error: options.match selects no rows, or a level above kMaxLevel is needed (names the largest possible ratio).
+double matched_level(const PruneOptions& options, const PolicyContext& context, PlusRule rule);
 
 }  // namespace pop

@@ -80,7 +80,7 @@ class PlusState final : public PolicyState {
       if (entry.counted == 0) {
         fail("thresholds: layer {} has observed no prompt token at site {}", i / kSites, site_name(Site(i % kSites)));
       }
-      entry.tau = entry.counts.quantile(setup_->plan.level);
+      entry.tau = entry.counts.quantile(setup_->plan.levels[i % kSites]);
     }
     partitioned_ = true;
   }
@@ -100,7 +100,8 @@ class PlusState final : public PolicyState {
   std::optional<SiteThreshold> threshold(Site site, int layer) const override {
     if (!partitioned_) return std::nullopt;
     const PlusEntry& entry = entries_[index(site, layer)];
-    return SiteThreshold{.level = setup_->plan.level, .tau = entry.tau, .counted = entry.counted};
+    return SiteThreshold{
+        .level = setup_->plan.levels[static_cast<size_t>(site)], .tau = entry.tau, .counted = entry.counted};
   }
 
   std::unique_ptr<PolicyState> clone() const override { return std::make_unique<PlusState>(*this); }
@@ -152,10 +153,12 @@ std::unique_ptr<Policy> create_pop_plus(const PruneOptions& options, const Polic
   setup.context = context;
   setup.plan.method = options.method;
   setup.plan.ratio = options.ratio.value_or(kDefaultRatio);
-  setup.plan.level =
-      options.match.empty() ? column_level(options, count_weights(context.layers)) : matched_level(options, context);
+  setup.plan.level = options.match.empty() ? column_level(options, count_weights(context.layers))
+                                           : matched_level(options, context, options.plus_rule);
+  setup.plan.levels = spread_level(context.layers, setup.plan.level, options.plus_rule);
+  setup.plan.plus_rule = options.plus_rule == PlusRule::Sites ? "sites" : "prompt";
   for (int s = 0; s < kSites; ++s) {
-    setup.at_least[s] = static_cast<int>(std::ceil((1 - setup.plan.level) * setup.width(Site(s)) / 8));
+    setup.at_least[s] = static_cast<int>(std::ceil((1 - setup.plan.levels[s]) * setup.width(Site(s)) / 8));
   }
   setup.norms = site_column_norms(context);
   return std::make_unique<PlusPolicy>(std::move(setup));

@@ -16,10 +16,12 @@ namespace {
 
 using List = std::vector<int32_t>;
 
+// Its first form, one level at every site; how the default spreads it is budget_test's.
 PruneOptions plus(double ratio) {
   PruneOptions options;
   options.method = "pop+";
   options.ratio = ratio;
+  options.plus_rule = PlusRule::Prompt;
   return options;
 }
 

@@ -69,6 +69,7 @@ std::vector<PruneOptions> variants() {
     });
     with("decode-metric", [](PruneOptions& o) { o.metric = Metric::GateUp, o.decode_metric = Metric::Down; });
     with("norm", [](PruneOptions& o) { o.norm = Norm::One; });
+    with("plus-rule", [](PruneOptions& o) { o.plus_rule = PlusRule::Prompt; });
     with("prefill", [](PruneOptions& o) { o.prefill_pruned = true; });
     with("match", [](PruneOptions& o) { o.match = "pop"; });
     with("random-every", [](PruneOptions& o) { o.random_every = RandomEvery::Token; });
@@ -161,7 +162,7 @@ void check_choices(const ToyModel& model, const PruneOptions& options, const Pol
         ASSERT_EQ(c.kind, Selection::Kind::Columns);
         ASSERT_FALSE(c.zero_rest);
         if (std::string_view(info_of(options).needs) == "prompt") {
-          ASSERT_GE(static_cast<double>(c.list.size()), (1 - policy.plan().level) * model.width(site) / 8);
+          ASSERT_GE(static_cast<double>(c.list.size()), (1 - policy.plan().levels[static_cast<size_t>(s)]) * model.width(site) / 8);
         }
       } else if (site == Site::Qkv || site == Site::O) {
         ASSERT_EQ(c.kind, Selection::Kind::Full);

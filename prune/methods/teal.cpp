@@ -80,8 +80,9 @@ std::unique_ptr<Policy> create_teal(const PruneOptions& options, const PolicyCon
   TealSetup setup{.context = context, .plan = {}, .levels = {}, .tau = {}, .ones = {}, .counted = {}};
   setup.plan.method = options.method;
   setup.plan.ratio = options.ratio.value_or(kDefaultRatio);
-  setup.plan.level =
-      options.match.empty() ? column_level(options, count_weights(context.layers)) : matched_level(options, context);
+  setup.plan.level = options.match.empty() ? column_level(options, count_weights(context.layers))
+                                           : matched_level(options, context, PlusRule::Prompt);
+  setup.plan.levels.fill(setup.plan.level);  // of all layers together; each has its own
   setup.plan.calibration = options.calibration->description();
   setup.ones.assign(static_cast<size_t>(std::max({context.d, context.q_dim, context.f})), 1.f);
   for (size_t i = 0; i < context.layers.size(); ++i) {

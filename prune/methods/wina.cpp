@@ -67,8 +67,9 @@ std::unique_ptr<Policy> create_wina(const PruneOptions& options, const PolicyCon
   WinaSetup setup{.context = context, .plan = {}, .norms = site_column_norms(context)};
   setup.plan.method = options.method;
   setup.plan.ratio = options.ratio.value_or(kDefaultRatio);
-  setup.plan.level =
-      options.match.empty() ? column_level(options, count_weights(context.layers)) : matched_level(options, context);
+  setup.plan.level = options.match.empty() ? column_level(options, count_weights(context.layers))
+                                           : matched_level(options, context, PlusRule::Prompt);
+  setup.plan.levels.fill(setup.plan.level);
   return std::make_unique<WinaPolicy>(std::move(setup));
 }
 

@@ -256,24 +256,43 @@ class Pop(Dense):
         return self.record(site, layer, keep, scores)
 
 
-class PopPlus(Dense):
-    """`pop+`: columns of every matrix, thresholds from the prompt."""
+SITE_SHARE = {"qkv": 1.0, "o": 1.0, "gate_up": 0.8, "down": 1.6}
+MAX_LEVEL = 0.95
 
-    def __init__(self, model, v):
+
+def spread_level(v, weights, share=SITE_SHARE):
+    """The level of each site, in proportion to its share and at most MAX_LEVEL, that skips v of all `weights` {site: elements}."""
+    capped, total = set(), sum(weights.values())
+    while True:
+        free = [s for s in weights if s not in capped]
+        left = v * total - sum(MAX_LEVEL * weights[s] for s in capped)
+        scale = left / sum(weights[s] * share[s] for s in free) if free else 0.0
+        over = {s for s in free if scale * share[s] >= MAX_LEVEL}
+        if not over:
+            return {s: MAX_LEVEL if s in capped else scale * share[s] for s in weights}
+        capped |= over
+
+
+class PopPlus(Dense):
+    """`pop+`: columns of every matrix, thresholds from the prompt. rule: "sites", or "prompt" (its first form, v at every site)."""
+
+    def __init__(self, model, v, rule="sites"):
         super().__init__(model)
-        if not 0 <= v <= 0.95:
+        if not 0 <= v <= MAX_LEVEL:
             raise ValueError(f"level: expected 0 to 0.95, found {v}; the largest ratio is 0.95")
-        self.v, self.tau, self.counts = v, {}, {}
+        sizes = {site: float(sum(layer[n].size for layer in model.layers for n in names)) for site, names in SITE_WEIGHTS.items()}
+        self.levels = dict.fromkeys(sizes, v) if rule == "prompt" else spread_level(v, sizes)
+        self.tau, self.counts = {}, {}
 
     def observe(self, site, layer, x):
         scores = column_scores(x, self.model.column_norms(layer, site))
         counted = scores[1:] if len(scores) > 1 else scores
         self.counts[layer, site] = histogram(counted)
-        self.tau[layer, site] = threshold(self.counts[layer, site], self.v)
+        self.tau[layer, site] = threshold(self.counts[layer, site], self.levels[site])
 
     def select(self, site, layer, x):
         scores = column_scores(x, self.model.column_norms(layer, site))
-        keep = np.stack([choose_columns(s, self.tau[layer, site], self.v) for s in scores])
+        keep = np.stack([choose_columns(s, self.tau[layer, site], self.levels[site]) for s in scores])
         return self.record(site, layer, keep, scores)
 
 

@@ -190,6 +190,15 @@ def test_fixed_keeps_one_mask_and_full_has_no_partition(model):
         assert len(full.partitions[layer].candidate) == INNER
 
 
+def test_the_sites_share_a_level_by_hand():
+    block = {"qkv": 552960, "o": 331776, "gate_up": 1769472, "down": 884736}      # of the default model
+    for v, wanted in ((0.2, (0.190476, 0.190476, 0.152381, 0.304762)), (0.8, (0.865385, 0.865385, 0.692308, 0.95)),
+                      (0.9, (0.95, 0.95, 0.85, 0.95)), (0.95, (0.95,) * 4)):
+        levels = pr.spread_level(v, block)
+        assert np.allclose([levels[site] for site in block], wanted, atol=1e-6)
+        assert np.isclose(sum(levels[site] * block[site] for site in block), v * sum(block.values()))
+
+
 def test_pop_plus_does_not_count_position_0(model):
     method = pr.PopPlus(model, 0.3)
     pr.score(model, IDS, 9, method)
