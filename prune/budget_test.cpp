@@ -162,14 +162,16 @@ TEST(ByteIdeal, LevelForBytesUndoesPlannedColumnBytes) {
   EXPECT_NEAR(planned_column_bytes(layers, {0.5, 0.5, 0.5, 0.5}), 0.6 * dense_bytes(layers), 1);
   for (const PlusRule rule : {PlusRule::Prompt, PlusRule::Sites})
     for (const double level : {0.0, 0.37, 0.8, 0.95, 0.97})
-      EXPECT_NEAR(level_for_bytes(layers, planned_column_bytes(layers, spread_level(layers, level, rule)), rule), level, 1e-11);
+      EXPECT_NEAR(level_for_bytes(layers, planned_column_bytes(layers, spread_level(layers, level, rule)), rule), level,
+                  1e-11);
 }
 
 // Of another type down_proj has no header to read: the same bytes at another level.
 TEST(ByteIdeal, LevelForBytesCountsEachSiteInItsOwnBytes) {
   std::vector<LayerWeights> layers = default_model();
   for (LayerWeights& layer : layers) layer.down.type = DType::BF16;
-  const SiteLevels even = spread_level(layers, 0.3, PlusRule::Prompt), sites = spread_level(layers, 0.3, PlusRule::Sites);
+  const SiteLevels even = spread_level(layers, 0.3, PlusRule::Prompt),
+                   sites = spread_level(layers, 0.3, PlusRule::Sites);
   EXPECT_LT(planned_column_bytes(layers, sites), planned_column_bytes(layers, even));
   EXPECT_LT(level_for_bytes(layers, planned_column_bytes(layers, even), PlusRule::Sites), 0.3);
 }

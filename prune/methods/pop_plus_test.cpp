@@ -212,8 +212,8 @@ TEST(PopPlus, MatchPlansTheSameBytes) {
   EXPECT_NEAR(level(0.4, "pop"), 0.43522, 1e-5);
   EXPECT_EQ(level(0, "pop"), 0);
   const PartitionSizes fixed = partition_sizes(1536, 0.2 * 4 / 3, 0);
-  EXPECT_NEAR(planned_column_bytes(layers, level(0.2, "fixed")), planned_row_bytes(layers, fixed.retained, fixed.kept),
-              1);
+  const SiteLevels levels = spread_level(layers, level(0.2, "fixed"), PlusRule::Prompt);
+  EXPECT_NEAR(planned_column_bytes(layers, levels), planned_row_bytes(layers, fixed.retained, fixed.kept), 1);
   EXPECT_GT(level(0.2, "fixed"), level(0.2, "pop"));
   EXPECT_EQ(level(0.2, "random"), level(0.2, "fixed"));
   EXPECT_LT(level(0.2, "full"), level(0.2, "pop"));

@@ -162,7 +162,8 @@ void check_choices(const ToyModel& model, const PruneOptions& options, const Pol
         ASSERT_EQ(c.kind, Selection::Kind::Columns);
         ASSERT_FALSE(c.zero_rest);
         if (std::string_view(info_of(options).needs) == "prompt") {
-          ASSERT_GE(static_cast<double>(c.list.size()), (1 - policy.plan().levels[static_cast<size_t>(s)]) * model.width(site) / 8);
+          ASSERT_GE(static_cast<double>(c.list.size()),
+                    (1 - policy.plan().levels[static_cast<size_t>(s)]) * model.width(site) / 8);
         }
       } else if (site == Site::Qkv || site == Site::O) {
         ASSERT_EQ(c.kind, Selection::Kind::Full);
