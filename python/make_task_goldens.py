@@ -131,7 +131,9 @@ def main():
             made.set_fewshot_seed(1234)
             made.build_all_requests(rank=0, world_size=1)
             golden["requests"][task] = [list(one.args) for one in made.instances]
-            golden["answers"][task] = [{"item": place, "answer": answer, "scores": scores(made, place, answer)}
+            targets = [made.doc_to_target(document) for document in made.eval_docs]
+            golden["answers"][task] = [{"item": place, "targets": targets[place] if isinstance(targets[place], list) else [targets[place]],
+                                        "answer": answer, "scores": scores(made, place, answer)}
                                        for place, answer in ANSWERS.get(task, [])]
     golden["answers"] = {task: cases for task, cases in golden["answers"].items() if cases}
     with open(os.path.join(ROOT, "tests", "goldens", "tasks.json"), "w", encoding="utf-8") as file:

@@ -22,7 +22,7 @@ MAY_INCLUDE = {
     "engine": ["model", "prune", "kernels", "formats", "text", "tensor", "base"],
     # base: errors, sizes, CPU features and the version are everybody's vocabulary.
     "apps": ["engine", "prune", "base"],
-    "apps/eval": ["engine", "prune", "model", "kernels", "formats", "tensor", "base"],
+    "apps/eval": ["engine", "prune", "model", "kernels", "formats", "text", "tensor", "base"],
     "apps/bench": ["engine", "prune", "model", "kernels", "formats", "tensor", "base"],
     "python": ["engine", "prune", "base"],
     "tests": LIBRARY + ["apps", "tests"],

@@ -14,7 +14,8 @@ void add_eval(CLI::App& root, Commands& commands) {
       "  pop eval kl -f wiki.test.raw --prune pop --ratio 0.2\n"
       "  pop eval mc -f data/arc_easy.jsonl --prune pop --per-item pop.jsonl\n"
       "  pop eval compare dense.jsonl pop.jsonl\n");
-  for (const auto add : {add_eval_ppl, add_eval_kl, add_eval_mc, add_eval_compare, add_eval_sparsity, add_eval_table})
+  for (const auto add :
+       {add_eval_ppl, add_eval_kl, add_eval_mc, add_eval_gen, add_eval_compare, add_eval_sparsity, add_eval_table})
     add(*app, commands);
   commands.push_back(
       {app, []() -> int { throw UsageError("eval: expected a command, e.g. kl; see pop eval --help"); }});
