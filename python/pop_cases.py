@@ -117,14 +117,17 @@ def near_borders(part, relative=1e-5):
 
 
 def tau_range(model, seen, levels, relative=1e-5):
-    """(lowest, highest) [layer, site]: every threshold that scores rounded otherwise, by up to `relative`, could give.
+    """(lowest, highest) [layer, site]: every threshold that scores rounded otherwise could give: all of them moved by `relative`,
+    and one more moved over an edge of its bin (small inputs are rounded by more than that).
 
     tau jumps where a score crosses an edge of the histogram's bins: with c counts in its bin, by 1/16 of itself over c."""
     found = {}
     for site, layer, x in seen:
         scores = pr.column_scores(x, model.column_norms(layer, site))
         scores = scores[1:] if len(scores) > 1 else scores
-        found[layer, site] = tuple(pr.threshold(pr.histogram(scores * np.float32(1 + e)), levels[site]) for e in (-relative, relative))
+        v, one = levels[site], 1 / scores.size
+        found[layer, site] = tuple(pr.threshold(pr.histogram(scores * np.float32(1 + e)), min(max(v + np.sign(e) * one, 0), 1))
+                                   for e in (-relative, relative))
     return found
 
 
