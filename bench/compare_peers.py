@@ -138,6 +138,8 @@ class Ik:
         found = []
         for threads in sorted({t["threads"] for t in tests}):
             mine = [t for t in tests if t["threads"] == threads and t["batch"] == 1]
+            if not mine:  # it has no batched decode in this program
+                continue
             command = [self.program, "-m", path, "-t", threads, "-r", 1, "-fa", 1, "-rtr", 1, "-o", "json", "-n", 0,
                        "-p", ",".join(str(p) for p in sorted({t["prompt"] for t in mine if t["prompt"] <= 512}) or [0])]
             for test in mine:
