@@ -56,14 +56,14 @@ class Search {
   std::vector<uint8_t> layer(int layer, const CalibrationLayer& statistics) {
     run_block(layer, nullptr, dense_);
     std::vector<uint8_t> path;
-    const std::array<double, kSites> shares = site_shares(engine_.model->layers[size_t(layer)]);
+    const SiteLevels shares = site_shares(std::span(engine_.model->layers).subspan(size_t(layer), 1));
     while ((double(path.size()) + 1) * kAllocationStep <= kAllocatedLevel + 1e-9) {
       double least = std::numeric_limits<double>::infinity();
       uint8_t best = 0;
       path.push_back(0);
       for (uint8_t site = 0; site < kSites; ++site) {
         path.back() = site;
-        const std::array<double, kSites> levels = site_levels(path, shares, double(path.size()) * kAllocationStep);
+        const SiteLevels levels = site_levels(path, shares, double(path.size()) * kAllocationStep);
         if (*std::max_element(levels.begin(), levels.end()) > kMaxLevel - 1e-9) continue;
         for (size_t s = 0; s < kSites; ++s) tau_[s] = statistics.inputs[s].quantile(levels[s]);
         const double error = error_of(layer);

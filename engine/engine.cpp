@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "engine/impl.h"
+#include "prune/allocation.h"
 #include "prune/budget.h"
 #include "prune/byte_ideal.h"
 #include "prune/partition.h"

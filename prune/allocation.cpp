@@ -5,22 +5,51 @@
 namespace pop {
 namespace {
 
-double elements(const Matrix& w) { return static_cast<double>(w.rows) * static_cast<double>(w.cols); }
+// Raises the sites' levels in proportion to `rates` until `left` more of the weights is left out; a site at kMaxLevel drops out.
+void raise(SiteLevels& levels, const SiteLevels& shares, const SiteLevels& rates, double left) {
+  while (left > 1e-12) {
+    double weight = 0;  // left out per unit of rise
+    for (size_t s = 0; s < kSites; ++s) weight += levels[s] < kMaxLevel ? shares[s] * rates[s] : 0;
+    if (weight == 0) break;
+    double rise = left / weight;
+    for (size_t s = 0; s < kSites; ++s)
+      if (levels[s] < kMaxLevel) rise = std::min(rise, (kMaxLevel - levels[s]) / rates[s]);
+    for (size_t s = 0; s < kSites; ++s) {
+      if (levels[s] >= kMaxLevel) continue;
+      const bool full = rise >= (kMaxLevel - levels[s]) / rates[s];
+      levels[s] = full ? kMaxLevel : levels[s] + rise * rates[s];  // exactly, so that it drops out
+    }
+    left -= rise * weight;
+  }
+}
 
 }  // namespace
 
-std::array<double, kSites> site_shares(const LayerWeights& layer) {
-  std::array<double, kSites> shares = {elements(layer.q) + elements(layer.k) + elements(layer.v), elements(layer.o),
-                                       elements(layer.gate_up), elements(layer.down)};
+SiteLevels site_shares(std::span<const LayerWeights> layers) {
+  SiteLevels shares = {};
+  for (const LayerWeights& layer : layers) {
+    shares[0] += elements(layer.q) + elements(layer.k) + elements(layer.v);
+    shares[1] += elements(layer.o);
+    shares[2] += elements(layer.gate_up);
+    shares[3] += elements(layer.down);
+  }
   double all = 0;
   for (const double share : shares) all += share;
   for (double& share : shares) share /= all;
   return shares;
 }
 
-std::array<double, kSites> site_levels(std::span<const uint8_t> path, const std::array<double, kSites>& shares,
-                                       double v) {
-  std::array<double, kSites> levels = {};
+SiteLevels spread_level(std::span<const LayerWeights> layers, double level, PlusRule rule) {
+  SiteLevels levels = {};
+  if (rule == PlusRule::Prompt || level >= kMaxLevel)
+    levels.fill(level);
+  else
+    raise(levels, site_shares(layers), kSiteShare, level);
+  return levels;
+}
+
+SiteLevels site_levels(std::span<const uint8_t> path, const SiteLevels& shares, double v) {
+  SiteLevels levels = {};
   if (path.empty()) {
     levels.fill(v);
     return levels;
@@ -31,15 +60,7 @@ std::array<double, kSites> site_levels(std::span<const uint8_t> path, const std:
     levels[path[i]] += step / shares[path[i]];
     left -= step;
   }
-  while (left > 1e-12) {  // beyond the path: alike, a site that is full drops out
-    double open = 0;
-    for (size_t s = 0; s < levels.size(); ++s) open += levels[s] < kMaxLevel ? shares[s] : 0;
-    if (open == 0) break;
-    double rise = left / open;
-    for (const double level : levels) rise = level < kMaxLevel ? std::min(rise, kMaxLevel - level) : rise;
-    for (double& level : levels) level = level < kMaxLevel ? level + rise : level;
-    left -= rise * open;
-  }
+  raise(levels, shares, {1, 1, 1, 1}, left);
   return levels;
 }
 

@@ -1,7 +1,6 @@
-// How one block's level is shared out over its sites (method teal): a path of small raises, each of one site, along which
-// every level of the block is a point.
+// How a level, the share of the weights of one block or of all that is left out, is shared out over the four sites: by fixed
+// proportions (method pop+), or along a path of small raises, each of one site, that a search has found (method teal).
 #pragma once
-#include <array>
 #include <cstdint>
 #include <span>
 
@@ -10,17 +9,22 @@
 
 namespace pop {
 
-// A step raises the block's level, the share of its weights that is left out, by this much.
-constexpr double kAllocationStep = 0.02;
-constexpr double kAllocatedLevel = 0.6;  // the search ends here
+// Shares of these layers' weights that lie at each site; they add up to 1.
+SiteLevels site_shares(std::span<const LayerWeights> layers);
 
-// Shares of a block's weights that lie at each site; they add up to 1.
-std::array<double, kSites> site_shares(const LayerWeights& layer);
+// pop+. Prompt: `level` at every site. Sites: in proportion to kSiteShare, which the development set decided (docs/pruning.md):
+// what `down` leaves out costs least, what `gate_up` leaves out most. No site goes beyond kMaxLevel while others can; a level
+// above it is the same everywhere.
+constexpr SiteLevels kSiteShare = {1.0, 1.0, 0.8, 1.6};
+SiteLevels spread_level(std::span<const LayerWeights> layers, double level, PlusRule rule);
+
+// teal: a step of a path raises the block's level by this much; the search ends at kAllocatedLevel.
+constexpr double kAllocationStep = 0.02;
+constexpr double kAllocatedLevel = 0.6;
 
 // The level of each site where the block's level is v: the first steps of `path` (sites, in the order in which they are raised),
 // the last one in part. Where the path ends, or was never made, what is missing is raised at all sites alike; no site goes
 // beyond kMaxLevel while others can.
-std::array<double, kSites> site_levels(std::span<const uint8_t> path, const std::array<double, kSites>& shares,
-                                       double v);
+SiteLevels site_levels(std::span<const uint8_t> path, const SiteLevels& shares, double v);
 
 }  // namespace pop

@@ -1,14 +1,11 @@
 #include "prune/budget.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 
 namespace pop {
 namespace {
-
-double elements(const Matrix& w) { return static_cast<double>(w.rows) * static_cast<double>(w.cols); }
 
 double checked_share(const char* option, double value) {
   if (!(value >= 0 && value <= 1)) fail("--{}: expected a number from 0 to 1, found {}", option, value);
@@ -24,6 +21,8 @@ double ratio_of(const PruneOptions& options) { return checked_share("ratio", opt
 }
 
 }  // namespace
+
+double elements(const Matrix& w) { return static_cast<double>(w.rows) * static_cast<double>(w.cols); }
 
 BlockWeights count_weights(std::span<const LayerWeights> layers) {
   BlockWeights weights;
@@ -57,36 +56,6 @@ double column_level(const PruneOptions& options, const BlockWeights& weights) {
   const double level = ratio * base / weights.all();
   if (level > kMaxLevel + 1e-12) fail_out_of_reach(options, ratio, kMaxLevel * weights.all() / base);
   return level > kMaxLevel ? kMaxLevel : level;
-}
-
-SiteLevels spread_level(std::span<const LayerWeights> layers, double level, PlusRule rule) {
-  SiteLevels out;
-  out.fill(level);
-  if (rule == PlusRule::Prompt || level >= kMaxLevel) return out;
-  SiteLevels weights = {};
-  for (const LayerWeights& layer : layers) {
-    weights[0] += elements(layer.q) + elements(layer.k) + elements(layer.v);
-    weights[1] += elements(layer.o);
-    weights[2] += elements(layer.gate_up);
-    weights[3] += elements(layer.down);
-  }
-  // What one site at the limit cannot take, the others do: at most one more site meets it per turn.
-  bool full[kSites] = {};
-  for (int turn = 0; turn < kSites; ++turn) {
-    double left = 0, shared = 0;
-    for (int s = 0; s < kSites; ++s) {
-      left += weights[s] * (full[s] ? level - kMaxLevel : level);
-      shared += full[s] ? 0 : weights[s] * kSiteShare[s];
-    }
-    if (shared <= 0) break;
-    for (int s = 0; s < kSites; ++s) {
-      if (!full[s]) out[s] = kSiteShare[s] * left / shared;
-      if (out[s] < kMaxLevel) continue;
-      out[s] = kMaxLevel;
-      full[s] = true;
-    }
-  }
-  return out;
 }
 
 }  // namespace pop

@@ -10,6 +10,8 @@ constexpr double kDefaultRatio = 0.2;
 constexpr double kDefaultGamma = 0.1;
 constexpr double kMaxLevel = 0.95;  // pop+: more would leave single columns
 
+double elements(const Matrix& w);  // rows * cols
+
 // Weights (elements) of all blocks: attention and FFN matrices; no embeddings, head, norms.
 struct BlockWeights {
   double attention = 0, ffn = 0;
@@ -27,11 +29,5 @@ double ffn_sparsity(const PruneOptions& options, const BlockWeights& weights);
 // pop+: v at options.ratio, the share of every block matrix. Throws Error above kMaxLevel (names the largest possible
 // ratio).
 double column_level(const PruneOptions& options, const BlockWeights& weights);
-
-// The level of each site, at most kMaxLevel, so that `level` is the share of all block weights that is skipped. Prompt: the same
-// at every site. Sites: in proportion to kSiteShare, found on the development set (docs/pruning.md): what `down` leaves out
-// costs least, what `gate_up` leaves out most. level in [0, 1]; above kMaxLevel it is the same everywhere.
-constexpr SiteLevels kSiteShare = {1.0, 1.0, 0.8, 1.6};
-SiteLevels spread_level(std::span<const LayerWeights> layers, double level, PlusRule rule);
 
 }  // namespace pop

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "prune/allocation.h"
 #include "prune/byte_ideal.h"
 #include "prune/partition.h"
 #include "tensor/layout.h"

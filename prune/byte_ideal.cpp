@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 
-#include "prune/budget.h"
+#include "prune/allocation.h"
 #include "tensor/dtype.h"
 
 namespace pop {

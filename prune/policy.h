@@ -55,7 +55,7 @@ struct PolicyContext {
 enum class Metric : uint8_t { Down, GateUp };
 enum class RatioOf : uint8_t { Blocks, Active, Total };
 enum class RandomEvery : uint8_t { Sequence, Token };
-enum class PlusRule : uint8_t { Prompt, Sites };  // spread_level, prune/budget.h
+enum class PlusRule : uint8_t { Prompt, Sites };  // spread_level, prune/allocation.h
 
 const char* metric_name(Metric metric);  // "down", "gate-up"
 const char* norm_name(Norm norm);        // "1", "2", "max"

@@ -332,10 +332,10 @@ TEST(Baselines, CatsThresholdsTheGate) {
 
 // Down is raised twice, then o; sites of equal share rise four times as much as the block.
 TEST(Allocation, LevelsAreAPointOfThePath) {
-  const std::array<double, kSites> shares = {0.25, 0.25, 0.25, 0.25};
+  const SiteLevels shares = {0.25, 0.25, 0.25, 0.25};
   const std::vector<uint8_t> path = {3, 3, 1};
   const auto levels = [&](double v) { return site_levels(path, shares, v); };
-  EXPECT_EQ(site_levels({}, shares, 0.3), (std::array<double, kSites>{0.3, 0.3, 0.3, 0.3}));
+  EXPECT_EQ(site_levels({}, shares, 0.3), (SiteLevels{0.3, 0.3, 0.3, 0.3}));
   EXPECT_NEAR(levels(0.03)[3], 0.12, 1e-12);
   EXPECT_EQ(levels(0.03)[1], 0);
   EXPECT_NEAR(levels(0.05)[3], 0.16, 1e-12);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "prune/allocation.h"
 #include "prune/budget.h"
 #include "prune/histogram.h"
 #include "prune/importance.h"

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "prune/allocation.h"
 #include "prune/budget.h"
 #include "prune/byte_ideal.h"
 #include "prune/partition.h"

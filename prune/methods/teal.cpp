@@ -3,7 +3,6 @@
 // `pop calibrate --allocate` runs (engine/allocate.cpp): without it all sites have the same level. Matrices that share their
 // input share the threshold.
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/error.h"
@@ -87,8 +86,8 @@ std::unique_ptr<Policy> create_teal(const PruneOptions& options, const PolicyCon
   setup.ones.assign(static_cast<size_t>(std::max({context.d, context.q_dim, context.f})), 1.f);
   for (size_t i = 0; i < context.layers.size(); ++i) {
     const CalibrationLayer& layer = options.calibration->layers[i];
-    const std::array<double, kSites> levels =
-        site_levels(layer.allocation, site_shares(context.layers[i]), setup.plan.level);
+    const SiteLevels levels =
+        site_levels(layer.allocation, site_shares(context.layers.subspan(i, 1)), setup.plan.level);
     for (int s = 0; s < kSites; ++s) {
       setup.levels.push_back(levels[static_cast<size_t>(s)]);
       setup.tau.push_back(layer.inputs[s].quantile(setup.levels.back()));
