@@ -190,8 +190,7 @@ void add_eval_compare(CLI::App& root, Commands& commands) {
   CLI::App* app = root.add_subcommand("compare");
   app->description(
       "Two runs over the same items, paired. The files are those of --per-item, or samples_*.jsonl of lm-eval; a file "
-      "of "
-      "each kind compares, too. Items are matched by doc_id, and different questions are refused.");
+      "of each kind compares, too. Items are matched by doc_id, and different questions are refused.");
   app->add_option("a", args->a, "The run that is compared with, e.g. dense")->option_text("A");
   app->add_option("b", args->b, "The other one; differences are B - A")->option_text("B");
   app->add_option("--metric", args->metric,

@@ -9,12 +9,11 @@
 #include "apps/eval/choices.h"
 #include "apps/eval/commands.h"
 #include "apps/eval/corpus.h"
+#include "apps/eval/evaluation.h"
 #include "apps/eval/gen_task.h"
 #include "apps/eval/report.h"
-#include "apps/eval/samples.h"
 #include "apps/eval/sandbox.h"
 #include "apps/eval/statistics.h"
-#include "apps/pop/args.h"
 #include "apps/pop/terminal.h"
 #include "apps/pop/validators.h"
 #include "base/error.h"
@@ -22,14 +21,10 @@
 namespace pop::app {
 namespace {
 
-struct GenArgs {
-  EngineOptions engine;
-  PruneArgs prune;
-  OutputArgs output;
+struct GenArgs : EvalArgs {
   ItemArgs items;
-  std::string csv, per_item, python = "python3";
+  std::string python = "python3";
   std::optional<int> max_tokens;
-  std::optional<uint64_t> seed;
 };
 
 // What the model is asked, and what it said.
@@ -144,14 +139,10 @@ class Generation {
 
 // False: interrupted; the file has the items that were done.
 bool generate(const GenArgs& args, Generation& generation, const Items& items, SampleFile& file) {
-  std::vector<const Item*> pending;
-  for (const Item& item : items.list)
-    if (!file.has(item.id)) pending.push_back(&item);
-  if (pending.size() < items.list.size())
-    note(args.output, fmt::format("{} of {} items were there", items.list.size() - pending.size(), items.list.size()));
+  const std::vector<size_t> pending = still_to_do(args, file, items.ids(), "item");
   Progress progress("eval gen", args.output);
   for (size_t i = 0; i < pending.size(); ++i) {
-    const std::vector<Sample> lines = generation.answer(*pending[i]);
+    const std::vector<Sample> lines = generation.answer(items.list[pending[i]]);
     if (lines.empty()) return false;
     file.add(lines);
     progress.update(static_cast<int64_t>(i) + 1, static_cast<int64_t>(pending.size()));
@@ -197,7 +188,6 @@ Json to_json(const GenArgs& args, const GenTask& task, const Items& items, const
       cuts ? count(file, ids, [](const Json& line) { return line_field(line, "finish_reason") == "length"; }) : 0;
   json["prompts_cut"] = count(file, ids, [](const Json& line) { return line_field(line, "prompt_cut") == true; });
   json["max_tokens"] = task.max_tokens;
-  json["per_item"] = args.per_item.empty() ? Json(nullptr) : Json(args.per_item);
   return json;
 }
 
@@ -210,9 +200,6 @@ void print_text(const Json& json, const PrunePlanInfo& plan) {
                100 * number(json["ci95"][name][1]));
   fmt::print("  {:<18}{} answers at {} tokens, {} prompts on the left\n", "cut", json["truncated"].get<int64_t>(),
              json["max_tokens"].get<int>(), json["prompts_cut"].get<int64_t>());
-  if (!json["weights_read_share"].is_null())
-    fmt::print("  {:<18}{:.1f} MB, {:.3f} of dense\n", "read per token", number(json["weight_bytes_per_token"]) / 1e6,
-               number(json["weights_read_share"]));
   if (json.contains("sandbox")) fmt::print("  {:<18}{}\n", "programs ran in", json["sandbox"].get<std::string>());
   fmt::print("  [..]: 95 % interval, {} resampled\n",
              json["clusters"] == json["items"] ? "items" : "items that share a passage together");
@@ -247,20 +234,11 @@ int eval_gen(const GenArgs& args) {
   InterruptScope interrupts;
   const bool complete = generate(args, generation, items, file);
   const std::vector<int64_t> ids = items.ids();
-  if (cluster_names(file, ids).empty()) {
-    note(args.output, "interrupted before the first item was done");
-    return kInterrupted;
-  }
+  if (cluster_names(file, ids).empty()) return finish_without_result(args, "item");
   Json json = to_json(args, task, items, file);
   if (box) json["sandbox"] = box->description();
-  json["finish_reason"] = complete ? "complete" : "interrupted";
-  add_common(json, engine.info(), session->plan(), file.reads(ids));
-  if (!args.csv.empty()) write_result_row(args.csv, json);
-  if (args.output.json)
-    print_json(json);
-  else
-    print_text(json, session->plan());
-  return complete ? kDone : kInterrupted;
+  return finish(args, std::move(json), complete, engine.info(), session->plan(), file.reads(ids),
+                [&](const Json& result) { print_text(result, session->plan()); });
 }
 
 }  // namespace
@@ -270,32 +248,20 @@ void add_eval_gen(CLI::App& root, Commands& commands) {
   CLI::App* app = root.add_subcommand("gen");
   app->description(
       "Answers that the model writes, greedily, and their scores. This is where pruning acts on every token and its "
-      "errors add "
-      "up. The file's first line says how answers end and are scored (docs/data.md): a number taken out of them "
-      "(GSM8K), a short "
-      "answer (NQ-Open), words in common (CoQA), the last word of a passage (LAMBADA), or a program that must pass "
-      "tests "
-      "(HumanEval, MBPP). Without such a line an item is\n"
+      "errors add up. The file's first line says how answers end and are scored (docs/data.md): a number taken out of "
+      "them (GSM8K), a short answer (NQ-Open), words in common (CoQA), the last word of a passage (LAMBADA), or a "
+      "program that must pass tests (HumanEval, MBPP). Without such a line an item is\n"
       "  {\"prompt\": \"Q: ..\\nA:\", \"target\": \"..\"}      or \"targets\": [..], any of which is right;\n"
       "the answer ends with its line. Programs run one at a time in a process that can neither write files, nor open "
       "connections, nor start others (seccomp), within 3 s of processor time and 1 GiB; where a system cannot do that, "
-      "they "
-      "are not run.");
+      "they are not run.");
   add_item_options(*app, args->items);
   app->add_option("--max-tokens", args->max_tokens, "Longest answer [the file's, else 256]")
       ->option_text("N")
       ->check(whole_in(1, 1 << 20));
-  app->add_option(
-         "--per-item", args->per_item,
-         "Write every item's result to this file (lm-eval's samples), and continue from it if it is there [off]")
-      ->option_text("FILE");
-  app->add_option("--csv", args->csv, "Write the result as a header and one row")->option_text("FILE");
   app->add_option("--python", args->python, "Interpreter that runs the programs of code tasks [python3]")
       ->option_text("NAME");
-  add_prune_options(*app, args->prune);
-  add_seed_option(*app, args->seed);
-  add_model_options(*app, args->engine);
-  add_output_options(*app, args->output);
+  add_eval_options(*app, *args, "item");
   app->footer(
       "Examples:\n"
       "  pop eval gen -f data/gsm8k.jsonl --limit 200 --per-item gsm8k-dense.jsonl\n"

@@ -5,17 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include "apps/eval/commands.h"
 #include "apps/eval/corpus.h"
 #include "apps/eval/divergence.h"
+#include "apps/eval/evaluation.h"
 #include "apps/eval/items.h"
-#include "apps/eval/reads.h"
-#include "apps/eval/report.h"
-#include "apps/eval/samples.h"
-#include "apps/pop/args.h"
-#include "apps/pop/command.h"
-#include "apps/pop/results.h"
 #include "apps/pop/terminal.h"
 #include "apps/pop/validators.h"
 #include "base/error.h"
@@ -23,29 +19,28 @@
 namespace pop::app {
 namespace {
 
-struct KlArgs {
-  EngineOptions engine;
-  PruneArgs prune;
-  OutputArgs output;
-  std::string file, mode = "split", base, csv, per_item;
+struct KlArgs : EvalArgs {
+  std::string file, mode = "split", base;
   int context = 256, decode = 128, sequences = 40, batch = 4, generate = 0;
-  std::optional<uint64_t> seed;
 };
 
 // Consecutive windows; each needs one token more, the target of its last position.
 struct Windows {
   std::vector<int32_t> ids;
-  std::vector<size_t> first;  // of every window, its first token in ids
+  std::vector<size_t> first;    // of every window, its first token in ids
+  std::vector<int64_t> places;  // 0, 1, ...: what the per-item file calls them
 };
 
 Windows cut(const KlArgs& args, const Engine& engine, const Corpus& corpus) {
-  Windows out{engine.encode(corpus.documents[0]), {}};
+  Windows out{engine.encode(corpus.documents[0]), {}, {}};
   const size_t length = size_t(args.context) + size_t(args.decode);
   const size_t fit = out.ids.empty() ? 0 : (out.ids.size() - 1) / length;
   if (fit == 0)
     fail("{}: expected at least {} tokens (--context + --decode + 1), found {}", printable(args.file, 400), length + 1,
          out.ids.size());
   for (size_t i = 0; i < std::min<size_t>(fit, size_t(args.sequences)); ++i) out.first.push_back(i * length);
+  out.places.resize(out.first.size());
+  std::iota(out.places.begin(), out.places.end(), 0);
   return out;
 }
 
@@ -62,12 +57,7 @@ class Comparison {
 
   // False: interrupted; the file then has the windows that were done.
   bool run(SampleFile& file) {
-    std::vector<size_t> pending;
-    for (size_t i = 0; i < windows_.first.size(); ++i)
-      if (!file.has(int64_t(i))) pending.push_back(i);
-    if (pending.size() < windows_.first.size())
-      note(args_.output,
-           fmt::format("{} of {} windows were there", windows_.first.size() - pending.size(), windows_.first.size()));
+    const std::vector<size_t> pending = still_to_do(args_, file, windows_.places, "window");
     Progress progress("eval kl", args_.output);
     for (size_t first = 0; first < pending.size(); first += size_t(args_.batch)) {
       const auto group = std::span(pending).subspan(first, std::min(size_t(args_.batch), pending.size() - first));
@@ -182,7 +172,6 @@ Json to_json(const KlArgs& args, const Corpus& corpus, std::span<const WindowDiv
   json["sequences"] = windows.size();
   json["base"] = base_name(args);
   json.update(divergence_json(windows, args.generate, args.seed.value_or(1)));
-  json["per_item"] = args.per_item.empty() ? Json(nullptr) : Json(args.per_item);
   return json;
 }
 
@@ -213,10 +202,6 @@ void print_text(const Json& json, const PrunePlanInfo& plan, const std::string& 
                number(first["median"]), number(first["quartiles"][0]), number(first["quartiles"][1]),
                first["generated"].get<int>(), first["never"].get<int64_t>());
   }
-  if (!json["weights_read_share"].is_null())
-    fmt::print("  {:<22}{:.1f} MB, {:.3f} of dense (blocks {:.3f}); used {:.3f} of the blocks' elements\n",
-               "read per token", number(json["weight_bytes_per_token"]) / 1e6, number(json["weights_read_share"]),
-               number(json["block_weights_read_share"]), number(json["selected_share"]));
   fmt::print("  [..]: 95 % interval, whole windows resampled\n");
 }
 
@@ -257,25 +242,14 @@ int eval_kl(const KlArgs& args) {
   InterruptScope interrupts;
   const bool complete = Comparison(args, engine, windows, *base, *other).run(file);
   std::vector<WindowDivergence> done;
-  std::vector<int64_t> ids;
-  for (size_t i = 0; i < windows.first.size(); ++i) {
-    if (!file.has(int64_t(i))) continue;
-    ids.push_back(int64_t(i));
-    done.push_back(divergence_from(file.lines().at(int64_t(i))[0]));
-  }
-  if (done.empty()) {
-    note(args.output, "interrupted before the first window was done");
-    return kInterrupted;
-  }
+  for (const int64_t window : windows.places)
+    if (file.has(window)) done.push_back(divergence_from(file.lines().at(window)[0]));
+  if (done.empty()) return finish_without_result(args, "window");
   Json json = to_json(args, corpus, done);
-  json["finish_reason"] = complete ? "complete" : "interrupted";
-  add_common(json, engine.info(), other->plan(), file.reads(ids));
-  if (!args.csv.empty()) write_result_row(args.csv, json);
-  if (args.output.json)
-    print_json(json);
-  else
-    print_text(json, other->plan(), args.base.empty() ? "dense" : "the same in f32 arithmetic");
-  return complete ? kDone : kInterrupted;
+  return finish(args, std::move(json), complete, engine.info(), other->plan(), file.reads(windows.places),
+                [&](const Json& result) {
+                  print_text(result, other->plan(), args.base.empty() ? "dense" : "the same in f32 arithmetic");
+                });
 }
 
 }  // namespace
@@ -285,10 +259,8 @@ void add_eval_kl(CLI::App& root, Commands& commands) {
   CLI::App* app = root.add_subcommand("kl");
   app->description(
       "How far a pruned model's distribution lies from the dense one's. Kullback-Leibler divergence in nats per token, "
-      "over "
-      "consecutive windows of a text, dense and pruned in one process. --base activations=f32 compares a fast "
-      "arithmetic with "
-      "the reference instead.");
+      "over consecutive windows of a text, dense and pruned in one process. --base activations=f32 compares a fast "
+      "arithmetic with the reference instead.");
   app->add_option("-f,--file", args->file, "The text")->option_text("FILE");
   app->add_option("--context", args->context, "Tokens of a window that are prefill [256]")
       ->option_text("N")
@@ -305,23 +277,15 @@ void add_eval_kl(CLI::App& root, Commands& commands) {
       ->check(one_of({"split", "prefill"}));
   app->add_option("--base", args->base, "activations=f32: compare with the same method in reference arithmetic [dense]")
       ->option_text("WHAT");
-  app->add_option(
-         "--generate", args->generate,
-         "Also answer every window's context greedily with N tokens, and count those that are equal before the "
-         "first difference [0: do not]")
+  app->add_option("--generate", args->generate,
+                  "Also answer every window's context greedily with N tokens, and count those that are equal before "
+                  "the first difference [0: do not]")
       ->option_text("N")
       ->check(whole_in(0, 1 << 20));
   app->add_option("--batch", args->batch, "Windows in one forward pass; changes no result [4]")
       ->option_text("N")
       ->check(whole_in(1, 64));
-  app->add_option("--per-item", args->per_item,
-                  "Keep every window's tokens in this file, and continue from it if it is there [off]")
-      ->option_text("FILE");
-  app->add_option("--csv", args->csv, "Write the result as a header and one row")->option_text("FILE");
-  add_prune_options(*app, args->prune);
-  add_seed_option(*app, args->seed);
-  add_model_options(*app, args->engine);
-  add_output_options(*app, args->output);
+  add_eval_options(*app, *args, "window");
   app->footer(
       "Examples:\n"
       "  pop eval kl -f wiki.test.raw --prune pop --ratio 0.2\n"

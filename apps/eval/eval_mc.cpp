@@ -8,12 +8,11 @@
 #include "apps/eval/choices.h"
 #include "apps/eval/commands.h"
 #include "apps/eval/corpus.h"
+#include "apps/eval/evaluation.h"
 #include "apps/eval/forced.h"
 #include "apps/eval/reads.h"
 #include "apps/eval/report.h"
-#include "apps/eval/samples.h"
 #include "apps/eval/statistics.h"
-#include "apps/pop/args.h"
 #include "apps/pop/terminal.h"
 #include "apps/pop/validators.h"
 #include "base/error.h"
@@ -21,14 +20,10 @@
 namespace pop::app {
 namespace {
 
-struct McArgs {
-  EngineOptions engine;
-  PruneArgs prune;
-  OutputArgs output;
+struct McArgs : EvalArgs {
   ItemArgs items;
-  std::string mode = "split", csv, per_item;
+  std::string mode = "split";
   int batch = 16;
-  std::optional<uint64_t> seed;
 };
 
 // An item on its way: its texts, and which predictions of them make up each choice.
@@ -86,7 +81,7 @@ McWork prepare(const McArgs& args, const Engine& engine, const Items& items, con
   return work;
 }
 
-Sample finish(const McWork& work, std::span<const ForcedResult> results) {
+Sample sample_of(const McWork& work, std::span<const ForcedResult> results) {
   const ChoiceItem& q = work.question;
   Sample out;
   out.doc_id = work.item->id;
@@ -127,11 +122,8 @@ Sample finish(const McWork& work, std::span<const ForcedResult> results) {
 bool score(const McArgs& args, const Engine& engine, Session& session, const Items& items, SampleFile& file) {
   std::vector<McWork> pending;
   const int32_t prefix = prefix_token(engine.info());
-  for (const Item& item : items.list)
-    if (McWork work = prepare(args, engine, items, item, prefix); !file.has(item.id))
-      pending.push_back(std::move(work));
-  if (pending.size() < items.list.size())
-    note(args.output, fmt::format("{} of {} items were there", items.list.size() - pending.size(), items.list.size()));
+  for (const size_t place : still_to_do(args, file, items.ids(), "item"))
+    pending.push_back(prepare(args, engine, items, items.list[place], prefix));
   Progress progress("eval mc", args.output);
   for (size_t first = 0; first < pending.size();) {
     std::vector<ForcedText> texts;
@@ -143,7 +135,7 @@ bool score(const McArgs& args, const Engine& engine, Session& session, const Ite
     size_t at = 0;
     for (; first < end; ++first) {
       const size_t count = pending[first].texts.size();
-      file.add({finish(pending[first], std::span(results).subspan(at, count))});
+      file.add({sample_of(pending[first], std::span(results).subspan(at, count))});
       at += count;
     }
     progress.update(static_cast<int64_t>(first), static_cast<int64_t>(pending.size()));
@@ -183,7 +175,6 @@ Json to_json(const McArgs& args, const Items& items, const SampleFile& file) {
   json["acc_norm_ci95"] = norm.empty() ? Json(nullptr) : interval(norm);
   json["scored_tokens"] = total(file, ids, "scored_tokens");
   json["decoded_tokens"] = total(file, ids, "decoded_tokens");
-  json["per_item"] = args.per_item.empty() ? Json(nullptr) : Json(args.per_item);
   return json;
 }
 
@@ -207,9 +198,6 @@ void print_text(const Json& json, const PrunePlanInfo& plan) {
   line("acc_norm", json["acc_norm"], json["acc_norm_ci95"]);
   fmt::print("  {:<18}{} of {} scored tokens\n", "decode predicted", json["decoded_tokens"].get<int64_t>(),
              json["scored_tokens"].get<int64_t>());
-  if (!json["weights_read_share"].is_null())
-    fmt::print("  {:<18}{:.1f} MB, {:.3f} of dense\n", "read per token", number(json["weight_bytes_per_token"]) / 1e6,
-               number(json["weights_read_share"]));
   fmt::print("  [..]: 95 % interval, {} resampled\n",
              json["clusters"] == json["items"] ? "items" : "items that share a passage together");
 }
@@ -227,20 +215,11 @@ int eval_mc(const McArgs& args) {
   InterruptScope interrupts;
   const bool complete = score(args, engine, *session, items, file);
   const std::vector<int64_t> ids = items.ids();
-  if (metric_values(file, ids, "acc").empty()) {
-    note(args.output, "interrupted before the first item was done");
-    return kInterrupted;
-  }
+  if (metric_values(file, ids, "acc").empty()) return finish_without_result(args, "item");
   Json json = to_json(args, items, file);
   json["truncated"] = count_truncated(file, ids);
-  json["finish_reason"] = complete ? "complete" : "interrupted";
-  add_common(json, engine.info(), session->plan(), file.reads(ids));
-  if (!args.csv.empty()) write_result_row(args.csv, json);
-  if (args.output.json)
-    print_json(json);
-  else
-    print_text(json, session->plan());
-  return complete ? kDone : kInterrupted;
+  return finish(args, std::move(json), complete, engine.info(), session->plan(), file.reads(ids),
+                [&](const Json& result) { print_text(result, session->plan()); });
 }
 
 }  // namespace
@@ -250,8 +229,7 @@ void add_eval_mc(CLI::App& root, Commands& commands) {
   CLI::App* app = root.add_subcommand("mc");
   app->description(
       "Multiple choice as lm-eval scores it: the likeliest answer by the sum of ln p of its tokens (acc), or by that "
-      "sum "
-      "per character (acc_norm). A line of the file is an item,\n"
+      "sum per character (acc_norm). A line of the file is an item,\n"
       "  {\"context\": \"..\", \"choices\": [\"..\", \"..\"], \"gold\": 0}\n"
       "with answers after a context, or one ending after each of several contexts,\n"
       "  {\"contexts\": [\"..\", \"..\"], \"ending\": \"..\", \"gold\": 1}\n"
@@ -266,15 +244,7 @@ void add_eval_mc(CLI::App& root, Commands& commands) {
   app->add_option("--batch", args->batch, "Texts in one forward pass; changes no result [16]")
       ->option_text("N")
       ->check(whole_in(1, 256));
-  app->add_option(
-         "--per-item", args->per_item,
-         "Write every item's result to this file (lm-eval's samples), and continue from it if it is there [off]")
-      ->option_text("FILE");
-  app->add_option("--csv", args->csv, "Write the result as a header and one row")->option_text("FILE");
-  add_prune_options(*app, args->prune);
-  add_seed_option(*app, args->seed);
-  add_model_options(*app, args->engine);
-  add_output_options(*app, args->output);
+  add_eval_options(*app, *args, "item");
   app->footer(
       "Examples:\n"
       "  pop eval mc -f data/arc_easy.jsonl --limit 500 --per-item dense.jsonl\n"

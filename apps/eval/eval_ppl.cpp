@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include "apps/eval/commands.h"
 #include "apps/eval/corpus.h"
-#include "apps/eval/reads.h"
-#include "apps/eval/report.h"
-#include "apps/eval/samples.h"
+#include "apps/eval/evaluation.h"
 #include "apps/eval/statistics.h"
-#include "apps/pop/args.h"
 #include "apps/pop/terminal.h"
 #include "apps/pop/validators.h"
 #include "base/error.h"
@@ -20,14 +18,10 @@
 namespace pop::app {
 namespace {
 
-struct PplArgs {
-  EngineOptions engine;
-  PruneArgs prune;
-  OutputArgs output;
-  std::string file, convention = "llama", mode, csv, per_item;
+struct PplArgs : EvalArgs {
+  std::string file, convention = "llama", mode;
   bool lines = false;
   int context = 0, chunks = 0, batch = 4;
-  std::optional<uint64_t> seed;
 
   bool split() const { return mode.empty() ? convention == "llama" : mode == "split"; }
   int window() const { return context > 0 ? context : convention == "llama" ? 512 : 2048; }
@@ -119,12 +113,9 @@ Sample sample_of(size_t place, const ForcedText& window, const std::string& owne
 }
 
 // False: interrupted; the file has the windows that were done.
-bool score(const PplArgs& args, Session& session, const Windows& windows, size_t count, SampleFile& file) {
-  std::vector<size_t> pending;
-  for (size_t i = 0; i < count; ++i)
-    if (!file.has(static_cast<int64_t>(i))) pending.push_back(i);
-  if (pending.size() < count)
-    note(args.output, fmt::format("{} of {} windows were there", count - pending.size(), count));
+bool score(const PplArgs& args, Session& session, const Windows& windows, std::span<const int64_t> ids,
+           SampleFile& file) {
+  const std::vector<size_t> pending = still_to_do(args, file, ids, "window");
   Progress progress("eval ppl", args.output);
   for (size_t first = 0; first < pending.size(); first += size_t(args.batch)) {
     const size_t group = std::min<size_t>(size_t(args.batch), pending.size() - first);
@@ -199,9 +190,6 @@ void print_text(const Json& json, const PrunePlanInfo& plan) {
              json["ci95"][0].get<double>(), json["ci95"][1].get<double>());
   if (json.contains("word_ppl"))
     fmt::print("  {:<18}{:.4f} per word, {:.4f} per byte\n", "", number("word_ppl"), number("byte_ppl"));
-  if (!json["weights_read_share"].is_null())
-    fmt::print("  {:<18}{:.1f} MB, {:.3f} of dense\n", "read per token", number("weight_bytes_per_token") / 1e6,
-               number("weights_read_share"));
   fmt::print("  +/-: tokens taken as independent; [..]: 95 % interval, whole windows resampled\n");
 }
 
@@ -229,24 +217,14 @@ int eval_ppl(const PplArgs& args) {
   const auto session = engine.session(prune);
   SampleFile file(args.per_item, identity(args, corpus, windows, engine.info(), session->plan(), prune));
   InterruptScope interrupts;
-  const bool complete = score(args, *session, windows, count, file);
   std::vector<int64_t> ids(count);
-  for (size_t i = 0; i < count; ++i) ids[i] = static_cast<int64_t>(i);
+  std::iota(ids.begin(), ids.end(), 0);
+  const bool complete = score(args, *session, windows, ids, file);
   const Scores scores = collect(file, ids);
-  if (scores.nll.empty()) {
-    note(args.output, "interrupted before the first window was done");
-    return kInterrupted;
-  }
+  if (scores.nll.empty()) return finish_without_result(args, "window");
   Json json = to_json(args, corpus, windows, scores);
-  json["per_item"] = args.per_item.empty() ? Json(nullptr) : Json(args.per_item);
-  json["finish_reason"] = complete ? "complete" : "interrupted";
-  add_common(json, engine.info(), session->plan(), file.reads(ids));
-  if (!args.csv.empty()) write_result_row(args.csv, json);
-  if (args.output.json)
-    print_json(json);
-  else
-    print_text(json, session->plan());
-  return complete ? kDone : kInterrupted;
+  return finish(args, std::move(json), complete, engine.info(), session->plan(), file.reads(ids),
+                [&](const Json& result) { print_text(result, session->plan()); });
 }
 
 }  // namespace
@@ -276,14 +254,7 @@ void add_eval_ppl(CLI::App& root, Commands& commands) {
   app->add_option("--batch", args->batch, "Windows in one forward pass; changes no result [4]")
       ->option_text("N")
       ->check(whole_in(1, 64));
-  app->add_option("--per-item", args->per_item,
-                  "Keep every window's result in this file, and continue from it if it is there [off]")
-      ->option_text("FILE");
-  app->add_option("--csv", args->csv, "Write the result as a header and one row")->option_text("FILE");
-  add_prune_options(*app, args->prune);
-  add_seed_option(*app, args->seed);
-  add_model_options(*app, args->engine);
-  add_output_options(*app, args->output);
+  add_eval_options(*app, *args, "window");
   app->footer(
       "Examples:\n"
       "  pop eval ppl -f wiki.test.raw --prune pop --ratio 0.2 --chunks 40\n"

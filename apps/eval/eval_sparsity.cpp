@@ -193,10 +193,8 @@ void add_eval_sparsity(CLI::App& root, Commands& commands) {
   app->description(
       "How the importance of FFN channels moves from token to token in the dense model: what a mask that is fixed once "
       "cannot follow. Per layer, means over the tokens after the context: how far a channel's rank moves from one "
-      "token to "
-      "the next (share of all ranks; 1/3 by chance), and how much of the upper half stays the upper half, against the "
-      "token "
-      "before and against the prompt as a whole (1/2 by chance).");
+      "token to the next (share of all ranks; 1/3 by chance), and how much of the upper half stays the upper half, "
+      "against the token before and against the prompt as a whole (1/2 by chance).");
   app->add_option("-f,--file", args->file, "The text")->option_text("FILE");
   app->add_option("--context", args->context, "Tokens of a window that are the prompt [256]")
       ->option_text("N")

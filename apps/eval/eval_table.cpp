@@ -172,8 +172,7 @@ void add_eval_table(CLI::App& root, Commands& commands) {
   CLI::App* app = root.add_subcommand("table");
   app->description(
       "Results side by side. Each file has what --json printed, one or more lines of it; a row per result. Nested "
-      "fields "
-      "are joined by _: kl_mean, kl_ci95_low.");
+      "fields are joined by _: kl_mean, kl_ci95_low.");
   app->add_option("files", args->files, "Results")->option_text("FILE ...");
   app->add_option("--columns", args->columns, "Names between commas [what the results are about, and their figures]")
       ->option_text("LIST");

@@ -98,8 +98,7 @@ void add_calibrate(CLI::App& root, Commands& commands) {
   CLI::App* app = root.add_subcommand("calibrate");
   app->description(
       "Statistics of a text for the methods that need them (pop methods). The dense model reads consecutive windows of "
-      "the "
-      "text; what its channels did is written to a file, for --calibration. The file serves this model only.");
+      "the text; what its channels did is written to a file, for --calibration. The file serves this model only.");
   app->add_option("-f,--file", args->file, "The text")->option_text("FILE");
   app->add_option("-o,--output", args->to, "The file to write")->option_text("FILE");
   app->add_option("--length", args->length, "Tokens of a window; a shorter text is one window [128]")
