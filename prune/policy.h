@@ -50,6 +50,11 @@ struct PolicyContext {
   int d = 0, f = 0, q_dim = 0, kv_dim = 0;
   const KernelTable* kernels = nullptr;
   ThreadPool* pool = nullptr;  // for the work at creation and in partition(); regions are never nested
+
+  int width(Site site) const {  // of its input
+    const int widths[kSites] = {d, q_dim, d, f};
+    return widths[static_cast<int>(site)];
+  }
 };
 
 enum class Metric : uint8_t { Down, GateUp };

@@ -7,6 +7,7 @@
 #include "prune/budget.h"
 #include "prune/calibration.h"
 #include "prune/methods/methods.h"
+#include "prune/methods/setup_policy.h"
 
 namespace pop {
 namespace {
@@ -60,15 +61,10 @@ class CatsState final : public PolicyState {
   std::vector<List> lists_;  // [layers]
 };
 
-class CatsPolicy final : public Policy {
+class CatsPolicy final : public SetupPolicy<CatsState, CatsSetup> {
  public:
-  explicit CatsPolicy(CatsSetup setup) : setup_(std::move(setup)) {}
-  const PrunePlan& plan() const override { return setup_.plan; }
+  using SetupPolicy::SetupPolicy;
   bool one_token_at_a_time() const override { return true; }
-  std::unique_ptr<PolicyState> begin() const override { return std::make_unique<CatsState>(setup_); }
-
- private:
-  CatsSetup setup_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "prune/budget.h"
 #include "prune/calibration.h"
 #include "prune/methods/match.h"
+#include "prune/methods/setup_policy.h"
 
 namespace pop {
 namespace {
@@ -50,15 +51,7 @@ class StaticMaskState final : public PolicyState {
   const StaticSetup* setup_;
 };
 
-class StaticMaskPolicy final : public Policy {
- public:
-  explicit StaticMaskPolicy(StaticMask mask) : setup_(std::move(mask)) {}
-  const PrunePlan& plan() const override { return setup_.plan; }
-  std::unique_ptr<PolicyState> begin() const override { return std::make_unique<StaticMaskState>(setup_); }
-
- private:
-  StaticSetup setup_;
-};
+using StaticMaskPolicy = SetupPolicy<StaticMaskState, StaticSetup>;
 
 }  // namespace
 
@@ -93,7 +86,9 @@ void fill_masks(std::span<const PartitionSizes> sizes, ThreadPool& pool, std::ve
   });
 }
 
-std::unique_ptr<Policy> static_mask(StaticMask mask) { return std::make_unique<StaticMaskPolicy>(std::move(mask)); }
+std::unique_ptr<Policy> static_mask(StaticMask mask) {
+  return std::make_unique<StaticMaskPolicy>(StaticSetup(std::move(mask)));
+}
 
 std::unique_ptr<Policy> best_channels(PrunePlan plan, const PolicyContext& context,
                                       std::vector<std::vector<float>> scores) {

@@ -7,6 +7,7 @@
 #include "prune/budget.h"
 #include "prune/importance.h"
 #include "prune/methods/methods.h"
+#include "prune/methods/setup_policy.h"
 #include "prune/partition.h"
 #include "prune/select.h"
 
@@ -159,15 +160,10 @@ class PopState final : public PolicyState {
   std::vector<float> x_norm_, unit_scores_;
 };
 
-class PopPolicy final : public Policy {
+class PopPolicy final : public SetupPolicy<PopState, PopSetup> {
  public:
-  explicit PopPolicy(PopSetup setup) : setup_(std::move(setup)) {}
-  const PrunePlan& plan() const override { return setup_.plan; }
+  using SetupPolicy::SetupPolicy;
   bool one_token_at_a_time() const override { return setup_.decode_metric == Metric::GateUp && setup_.scores(); }
-  std::unique_ptr<PolicyState> begin() const override { return std::make_unique<PopState>(setup_); }
-
- private:
-  PopSetup setup_;
 };
 
 void set_metrics(const PruneOptions& options, PopSetup& setup) {

@@ -13,6 +13,7 @@
 #include "prune/importance.h"
 #include "prune/methods/match.h"
 #include "prune/methods/methods.h"
+#include "prune/methods/setup_policy.h"
 #include "prune/select.h"
 
 namespace pop {
@@ -27,10 +28,6 @@ struct PlusSetup {
   int at_least[kSites] = {};              // m
 
   int entries() const { return static_cast<int>(context.layers.size()) * kSites; }
-  int width(Site site) const {
-    const int widths[kSites] = {context.d, context.q_dim, context.d, context.f};
-    return widths[static_cast<int>(site)];
-  }
   int widest() const { return std::max({context.d, context.q_dim, context.f}); }
 };
 
@@ -137,15 +134,7 @@ class PlusState final : public PolicyState {
   TopK top_;
 };
 
-class PlusPolicy final : public Policy {
- public:
-  explicit PlusPolicy(PlusSetup setup) : setup_(std::move(setup)) {}
-  const PrunePlan& plan() const override { return setup_.plan; }
-  std::unique_ptr<PolicyState> begin() const override { return std::make_unique<PlusState>(setup_); }
-
- private:
-  PlusSetup setup_;
-};
+using PlusPolicy = SetupPolicy<PlusState, PlusSetup>;
 
 }  // namespace
 
@@ -159,7 +148,7 @@ std::unique_ptr<Policy> create_pop_plus(const PruneOptions& options, const Polic
   setup.plan.levels = spread_level(context.layers, setup.plan.level, options.plus_rule);
   setup.plan.plus_rule = options.plus_rule == PlusRule::Sites ? "sites" : "prompt";
   for (int s = 0; s < kSites; ++s) {
-    setup.at_least[s] = static_cast<int>(std::ceil((1 - setup.plan.levels[s]) * setup.width(Site(s)) / 8));
+    setup.at_least[s] = static_cast<int>(std::ceil((1 - setup.plan.levels[s]) * setup.context.width(Site(s)) / 8));
   }
   setup.norms = site_column_norms(context);
   return std::make_unique<PlusPolicy>(std::move(setup));

@@ -13,6 +13,7 @@
 #include "prune/calibration.h"
 #include "prune/methods/mask.h"
 #include "prune/methods/methods.h"
+#include "prune/methods/setup_policy.h"
 #include "tensor/layout.h"
 
 namespace pop {
@@ -130,15 +131,7 @@ class ProbeState final : public PromptMaskState {
   std::vector<ProbeLayer> layers_;
 };
 
-class ProbePolicy final : public Policy {
- public:
-  explicit ProbePolicy(ProbeSetup setup) : setup_(std::move(setup)) {}
-  const PrunePlan& plan() const override { return setup_.plan; }
-  std::unique_ptr<PolicyState> begin() const override { return std::make_unique<ProbeState>(setup_); }
-
- private:
-  ProbeSetup setup_;
-};
+using ProbePolicy = SetupPolicy<ProbeState, ProbeSetup>;
 
 std::vector<double> fourth_powers(const Matrix& down) {
   std::vector<float> row(static_cast<size_t>(down.cols));

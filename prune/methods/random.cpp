@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "prune/methods/mask.h"
 #include "prune/methods/methods.h"
+#include "prune/methods/setup_policy.h"
 #include "prune/partition.h"
 #include "prune/select.h"
 
@@ -77,15 +78,10 @@ class RandomState final : public PolicyState {
   std::vector<float> scores_;
 };
 
-class RandomPolicy final : public Policy {
+class RandomPolicy final : public SetupPolicy<RandomState, RandomSetup> {
  public:
-  explicit RandomPolicy(RandomSetup setup) : setup_(std::move(setup)) {}
-  const PrunePlan& plan() const override { return setup_.plan; }
+  using SetupPolicy::SetupPolicy;
   bool one_token_at_a_time() const override { return true; }
-  std::unique_ptr<PolicyState> begin() const override { return std::make_unique<RandomState>(setup_); }
-
- private:
-  RandomSetup setup_;
 };
 
 }  // namespace

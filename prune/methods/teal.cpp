@@ -11,6 +11,7 @@
 #include "prune/calibration.h"
 #include "prune/methods/match.h"
 #include "prune/methods/methods.h"
+#include "prune/methods/setup_policy.h"
 
 namespace pop {
 namespace {
@@ -22,18 +23,13 @@ struct TealSetup {
   std::vector<float> tau;      // [layers * kSites]
   std::vector<float> ones;     // [widest], the factor that other methods have in their scores
   std::vector<uint64_t> counted;
-
-  int width(Site site) const {
-    const int widths[kSites] = {context.d, context.q_dim, context.d, context.f};
-    return widths[static_cast<int>(site)];
-  }
 };
 
 class TealState final : public PolicyState {
  public:
   explicit TealState(const TealSetup& setup) : setup_(&setup) {
     for (size_t i = 0; i < setup.tau.size(); ++i) {
-      lists_.emplace_back(static_cast<size_t>(setup.width(Site(i % kSites))) +
+      lists_.emplace_back(static_cast<size_t>(setup.context.width(Site(i % kSites))) +
                           16);  // select_scores writes beyond its count
     }
   }
@@ -43,7 +39,7 @@ class TealState final : public PolicyState {
 
   Selection select(Site site, int layer, std::span<const float> x, int) override {
     const size_t i = index(site, layer);
-    const int kept = setup_->context.kernels->select_scores(x.data(), setup_->ones.data(), setup_->width(site),
+    const int kept = setup_->context.kernels->select_scores(x.data(), setup_->ones.data(), setup_->context.width(site),
                                                             setup_->tau[i], lists_[i].data());
     ++selections;
     return {.kind = Selection::Kind::Columns, .list = {lists_[i].data(), kept}, .zero_rest = false};
@@ -63,15 +59,7 @@ class TealState final : public PolicyState {
   std::vector<std::vector<int32_t>> lists_;  // [layers * kSites]
 };
 
-class TealPolicy final : public Policy {
- public:
-  explicit TealPolicy(TealSetup setup) : setup_(std::move(setup)) {}
-  const PrunePlan& plan() const override { return setup_.plan; }
-  std::unique_ptr<PolicyState> begin() const override { return std::make_unique<TealState>(setup_); }
-
- private:
-  TealSetup setup_;
-};
+using TealPolicy = SetupPolicy<TealState, TealSetup>;
 
 }  // namespace
 

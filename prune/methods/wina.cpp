@@ -8,6 +8,7 @@
 #include "prune/importance.h"
 #include "prune/methods/match.h"
 #include "prune/methods/methods.h"
+#include "prune/methods/setup_policy.h"
 #include "prune/partition.h"
 #include "prune/select.h"
 
@@ -51,15 +52,7 @@ class WinaState final : public PolicyState {
   std::vector<float> scores_;
 };
 
-class WinaPolicy final : public Policy {
- public:
-  explicit WinaPolicy(WinaSetup setup) : setup_(std::move(setup)) {}
-  const PrunePlan& plan() const override { return setup_.plan; }
-  std::unique_ptr<PolicyState> begin() const override { return std::make_unique<WinaState>(setup_); }
-
- private:
-  WinaSetup setup_;
-};
+using WinaPolicy = SetupPolicy<WinaState, WinaSetup>;
 
 }  // namespace
 
