@@ -126,8 +126,11 @@ TEST_P(Attention, CodesOfQ80) {
 }
 
 struct Case {
-  int tokens, group, dim, position, first, last;
+  int tokens, group, dim, position, first, last, window = 0;
   int positions() const { return std::min(last, position + tokens); }
+  // The positions that row r sees.
+  int end(int r) const { return std::min(last, position + r / group + 1); }
+  int begin(int r) const { return window == 0 ? first : std::max(first, position + r / group + 1 - window); }
 };
 
 struct Parts {
@@ -148,6 +151,7 @@ Parts attend(const KernelTable& table, const Case& c, const Cache& cache, const 
                    .range_stride = cache.stride,
                    .type = cache.type,
                    .position = c.position,
+                   .window = c.window,
                    .first = c.first,
                    .last = c.last,
                    .scale = 0.3f,
@@ -160,11 +164,11 @@ Parts attend(const KernelTable& table, const Case& c, const Cache& cache, const 
 
 // Row r of parts of one range against float64; and its answer by attention_merge.
 void compare(const KernelTable& table, const Case& c, const Cache& cache, const float* q, const Parts& parts, int r) {
-  const int end = std::min(c.last, c.position + r / c.group + 1);
+  const int begin = c.begin(r), end = c.end(r);
   const auto dim = size_t(c.dim);
   std::vector<double> score;
   double top = -INFINITY, total = 0, error = 0;
-  for (int t = c.first; t < end; ++t) {
+  for (int t = begin; t < end; ++t) {
     double dot = 0, size = 0;
     for (int i = 0; i < c.dim; ++i) {
       const double term = double(q[r * c.dim + i]) * double(0.3f) * cache.key(t, i);
@@ -174,9 +178,15 @@ void compare(const KernelTable& table, const Case& c, const Cache& cache, const 
     top = std::max(top, dot);
     error = std::max(error, (c.dim + 4) * kEps * size);  // absolute error of a score = relative one of its weight
   }
+  if (begin >= end) {  // its window lies past the range
+    EXPECT_EQ(parts.tops[size_t(r)], -INFINITY);
+    EXPECT_EQ(parts.totals[size_t(r)], 0.f);
+    for (size_t i = 0; i < dim; ++i) EXPECT_EQ(parts.out[size_t(r) * dim + i], 0.f);
+    return;
+  }
   for (double& s : score) total += s = std::exp(s - top);
   // The largest score may grow with every block, each time with an exponential and a product.
-  const double relative = 2 * error + (2 + (end - c.first) / kKeyBlock) * (kExp + kEps) + 2 * score.size() * kEps;
+  const double relative = 2 * error + (2 + (end - begin) / kKeyBlock) * (kExp + kEps) + 2 * score.size() * kEps;
   ASSERT_NEAR(parts.tops[size_t(r)], top, error + kEps);
   ASSERT_NEAR(parts.totals[size_t(r)], total, relative * total);
   std::vector<float> y(dim);
@@ -184,20 +194,22 @@ void compare(const KernelTable& table, const Case& c, const Cache& cache, const 
                         c.dim, y.data());
   for (int i = 0; i < c.dim; ++i) {
     double want = 0, size = 0;
-    for (int t = c.first; t < end; ++t) {
-      want += score[size_t(t - c.first)] * cache.value(t, i);
-      size += score[size_t(t - c.first)] * std::fabs(cache.value(t, i));
+    for (int t = begin; t < end; ++t) {
+      want += score[size_t(t - begin)] * cache.value(t, i);
+      size += score[size_t(t - begin)] * std::fabs(cache.value(t, i));
     }
     ASSERT_NEAR(parts.out[size_t(r) * dim + size_t(i)], want, relative * size) << r << " " << i;
     ASSERT_NEAR(y[size_t(i)], want / total, 2 * relative * size / total) << r << " " << i;
   }
 }
 
-const Case kCases[] = {{1, 3, 64, 0, 0, 1000},   {1, 3, 64, 36, 0, 1000},    {1, 1, 64, 129, 64, 1000},
-                       {1, 8, 128, 18, 0, 1000}, {1, 7, 80, 150, 128, 1000}, {1, 2, 10, 5, 0, 1000},
-                       {1, 4, 32, 199, 0, 128},  {5, 1, 64, 62, 0, 1000},    {3, 4, 96, 126, 64, 1000},
-                       {33, 3, 64, 40, 0, 1000}, {32, 1, 32, 0, 0, 1000},    {7, 5, 128, 61, 0, 1000},
-                       {40, 2, 10, 64, 64, 100}};
+const Case kCases[] = {{1, 3, 64, 0, 0, 1000},       {1, 3, 64, 36, 0, 1000},       {1, 1, 64, 129, 64, 1000},
+                       {1, 8, 128, 18, 0, 1000},     {1, 7, 80, 150, 128, 1000},    {1, 2, 10, 5, 0, 1000},
+                       {1, 4, 32, 199, 0, 128},      {5, 1, 64, 62, 0, 1000},       {3, 4, 96, 126, 64, 1000},
+                       {33, 3, 64, 40, 0, 1000},     {32, 1, 32, 0, 0, 1000},       {7, 5, 128, 61, 0, 1000},
+                       {40, 2, 10, 64, 64, 100},     {1, 3, 64, 199, 0, 1000, 50},  {1, 2, 32, 199, 64, 128, 130},
+                       {5, 4, 80, 126, 64, 1000, 1}, {33, 3, 64, 100, 0, 1000, 70}, {40, 1, 32, 64, 0, 1000, 7},
+                       {4, 2, 64, 140, 64, 128, 15}};
 
 TEST_P(Attention, EqualsFloat64) {
   for (const Case& c : kCases)
@@ -234,7 +246,7 @@ TEST_P(Attention, CutsChangeNoBit) {
       for (int t = 0; t < c.tokens; ++t)
         for (int g = 0; g < c.group; ++g) {
           const int row = t * c.group + g;
-          const Case one{1, 1, c.dim, c.position + t, c.first, c.last};
+          const Case one{1, 1, c.dim, c.position + t, c.first, c.last, c.window};
           const Parts alone = attend(table(), one, cache, q.data() + row * c.dim);
           ASSERT_EQ(std::memcmp(alone.out.data(), parts.out.data() + row * c.dim, size_t(c.dim) * 4), 0)
               << t << " " << g;

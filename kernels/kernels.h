@@ -43,8 +43,9 @@ constexpr int kActsGroup = 16;
 
 // Consecutive tokens of one sequence against a range of the positions of one key-value head. Of every token and query head
 // the result is a part: out = sum of e^(score - top) * value, total = sum of e^(score - top), over the positions of the range
-// that the token sees (up to its own), by key blocks in ascending order, each with the largest score so far as top. Parts
-// depend on the range and on nothing else; attention_merge makes one answer of them.
+// that the token sees (up to its own, within its window), by key blocks in ascending order, each with the largest score so far
+// as top; where it sees none: 0, total 0, top -inf. Parts depend on the range and on nothing else; attention_merge makes one
+// answer of them.
 struct AttentionArgs {
   const float* q =
       nullptr;  // token t, head g of the group that shares this key-value head: q + t * q_stride + g * head_dim
@@ -55,6 +56,7 @@ struct AttentionArgs {
   size_t range_stride = 0;  // bytes from the first position of a range to that of the next, in both
   KvType type = KvType::F16;
   int position = 0;          // of token 0, >= first
+  int window = 0;            // positions that a token sees at most, its own counted; 0: all
   int first = 0, last = 0;   // [first, last) take part; first a multiple of kKeyBlock
   float scale = 1.f;         // of q before the scores
   float* out = nullptr;      // [tokens, group, head_dim]
@@ -96,7 +98,7 @@ struct KernelTable {
 
   // --- the rest of a layer, float32
   void (*rms_norm)(const float* x, const float* weight, int n, float eps,
-                   float* out);                  // mean of squares in float32, eps inside the root
+                   float* out);                  // mean of squares in float32, eps inside the root; out may be x
   void (*add)(const float* x, int n, float* y);  // y += x
   // gate_up: [2 * f], pairs (gate, up) of a unit-2 matrix's output; h[i] = silu(gate_i) * up_i for channels list[begin .. end).
   void (*silu_mul)(const float* gate_up, IndexList list, int begin, int end, float* h);

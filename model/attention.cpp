@@ -18,6 +18,9 @@ constexpr int kPrefillTokens = 32, kDecodeTokens = 4;
 constexpr int kWholePerThread = 4;
 
 int ranges_of(int position) { return position / kRange + 1; }
+// The first position that a token sees, and the range that has it.
+int first_seen(int position, int window) { return window == 0 ? 0 : std::max(0, position + 1 - window); }
+int first_range(int position, int window) { return first_seen(position, window) / kRange; }
 
 }  // namespace
 
@@ -65,7 +68,8 @@ void AttentionPlan::compute(const Pass& pass, int layer, const AttentionBlock& b
   const ModelSpec& s = pass.model.spec;
   const KvCache& kv = pass.rows[size_t(block.row)].sequence->kv;
   const bool prefill = pass.phase == Phase::Prefill;
-  const int first = range * kRange;
+  const int window = s.window(layer);
+  const int first = prefill ? first_seen(block.position, window) / kKeyBlock * kKeyBlock : range * kRange;
   const int blind = std::max(0, first - block.position);  // tokens before the range
   const size_t ld = size_t(s.q_dim() + 2 * s.kv_dim()), at = size_t(range * block.tokens + blind) * size_t(group_);
   pass.run.kernels->attention(
@@ -79,6 +83,7 @@ void AttentionPlan::compute(const Pass& pass, int layer, const AttentionBlock& b
        .range_stride = kv.range_stride(),
        .type = kv.type(),
        .position = block.position + blind,
+       .window = window,
        .first = first,
        .last = prefill ? block.position + block.tokens : first + kRange,
        .scale = pass.model.attention_scale,
@@ -88,14 +93,17 @@ void AttentionPlan::compute(const Pass& pass, int layer, const AttentionBlock& b
        .scratch = scratch});
 }
 
-void AttentionPlan::merge(const Pass& pass, const AttentionBlock& block, int head, const Parts& parts) const {
+void AttentionPlan::merge(const Pass& pass, int layer, const AttentionBlock& block, int head,
+                          const Parts& parts) const {
   const size_t rows = size_t(block.tokens) * size_t(group_), dim = size_t(head_dim_);
   float* const attended = f32(pass.scratch.attended) + size_t(block.row) * size_t(pass.model.spec.q_dim()) +
                           size_t(head) * size_t(group_) * dim;
   for (int t = 0; t < block.tokens; ++t) {
-    const int ranges = pass.phase == Phase::Prefill ? 1 : ranges_of(block.position + t);
+    const bool prefill = pass.phase == Phase::Prefill;
+    const int first = prefill ? 0 : first_range(block.position + t, pass.model.spec.window(layer));
+    const int ranges = prefill ? 1 : ranges_of(block.position + t) - first;
     for (int g = 0; g < group_; ++g) {
-      const auto row = size_t(t * group_ + g);
+      const auto row = size_t(first) * rows + size_t(t * group_ + g);
       pass.run.kernels->attention_merge(parts.out + row * dim, rows * dim, parts.tops + row, parts.totals + row, rows,
                                         ranges, head_dim_,
                                         attended + size_t(t) * size_t(pass.model.spec.q_dim()) + size_t(g) * dim);
@@ -110,6 +118,7 @@ void AttentionPlan::run_ranges(const Pass& pass, int layer) {
       missing_[b * size_t(kv_heads_) + size_t(head)].store(blocks_[b].ranges, std::memory_order_relaxed);
   float* const own = f32(memory_);
   float* const shared = own + size_t(pass.run.pool->threads()) * (scratch_floats_ + part_floats_);
+  const int window = pass.model.spec.window(layer);
   pass.run.pool->run(pieces_, [&](int piece, int thread) {
     size_t b = 0;
     while (b + 1 < blocks_.size() && piece >= blocks_[b + 1].first_piece) ++b;
@@ -117,8 +126,9 @@ void AttentionPlan::run_ranges(const Pass& pass, int layer) {
     const int head = (piece - block.first_piece) / block.ranges, range = (piece - block.first_piece) % block.ranges;
     const size_t unit = b * size_t(kv_heads_) + size_t(head);
     const Parts parts = parts_at(shared + unit * part_floats_, block);
-    compute(pass, layer, block, head, range, parts, own + size_t(thread) * (scratch_floats_ + part_floats_));
-    if (missing_[unit].fetch_sub(1, std::memory_order_acq_rel) == 1) merge(pass, block, head, parts);
+    if (range >= first_range(block.position, window))
+      compute(pass, layer, block, head, range, parts, own + size_t(thread) * (scratch_floats_ + part_floats_));
+    if (missing_[unit].fetch_sub(1, std::memory_order_acq_rel) == 1) merge(pass, layer, block, head, parts);
   });
 }
 
@@ -130,10 +140,31 @@ void AttentionPlan::run(const Pass& pass, int layer) {
     const int head = (pieces_ - 1 - piece) % kv_heads_;
     float* const scratch = f32(memory_) + size_t(thread) * (scratch_floats_ + part_floats_);
     const Parts parts = parts_at(scratch + scratch_floats_, block);
-    for (int range = 0; range < block.ranges; ++range) compute(pass, layer, block, head, range, parts, scratch);
-    merge(pass, block, head, parts);
+    const int first = pass.phase == Phase::Prefill ? 0 : first_range(block.position, pass.model.spec.window(layer));
+    for (int range = first; range < block.ranges; ++range) compute(pass, layer, block, head, range, parts, scratch);
+    merge(pass, layer, block, head, parts);
   });
 }
+
+namespace {
+
+// Row r of q, k and v as they came from the matrices: bias, norms of the heads of q and k, rotation.
+void finish_qkv(const Pass& pass, const LayerVectors& vectors, int r) {
+  const ModelSpec& s = pass.model.spec;
+  const KernelTable& k = *pass.run.kernels;
+  const int width = s.q_dim() + 2 * s.kv_dim();
+  const float* angles = f32(pass.scratch.cos_sin) + size_t(r) * size_t(s.rope.dim);
+  float* const q = f32(pass.scratch.qkv) + size_t(r) * size_t(width);
+  if (s.qkv_bias) k.add(vectors.qkv_bias.data(), width, q);
+  for (int h = 0; h < s.heads + s.kv_heads; ++h) {
+    float* const head = q + size_t(h) * size_t(s.head_dim);
+    if (s.qk_norm)
+      k.rms_norm(head, (h < s.heads ? vectors.q_norm : vectors.k_norm).data(), s.head_dim, s.norm_eps, head);
+    k.rope(head, s.rope.dim, s.rope.interleaved, angles);
+  }
+}
+
+}  // namespace
 
 void attend(const Pass& pass, int layer) {
   const ModelSpec& s = pass.model.spec;
@@ -143,12 +174,7 @@ void attend(const Pass& pass, int layer) {
   // Positions whose keys lie together are one thread's, as far as the prompt begins at one of their borders.
   const int step = pass.phase == Phase::Prefill ? kKeyBlock : 4;
   parallel_ranges(*pass.run.pool, pass.count(), step, [&](int begin, int end, int) {
-    for (int r = begin; r < end; ++r) {
-      const float* angles = f32(pass.scratch.cos_sin) + size_t(r) * size_t(s.rope.dim);
-      float* q = f32(pass.scratch.qkv) + size_t(r) * ld;
-      for (int h = 0; h < s.heads + s.kv_heads; ++h)
-        k.rope(q + size_t(h) * head_dim, s.rope.dim, s.rope.interleaved, angles);
-    }
+    for (int r = begin; r < end; ++r) finish_qkv(pass, pass.model.vectors[size_t(layer)], r);
     for (int h = 0; h < s.kv_heads; ++h)  // head by head: positions whose keys share cache lines follow each other
       for (int r = begin; r < end; ++r) {
         const KvCache& kv = pass.rows[size_t(r)].sequence->kv;

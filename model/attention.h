@@ -40,7 +40,7 @@ class AttentionPlan {
   Parts parts_at(float* memory, const AttentionBlock& block) const;
   void compute(const Pass& pass, int layer, const AttentionBlock& block, int head, int range, const Parts& parts,
                float* scratch) const;
-  void merge(const Pass& pass, const AttentionBlock& block, int head, const Parts& parts) const;
+  void merge(const Pass& pass, int layer, const AttentionBlock& block, int head, const Parts& parts) const;
   void run_ranges(const Pass& pass, int layer);
 
   int group_ = 1, head_dim_ = 0, kv_heads_ = 1;

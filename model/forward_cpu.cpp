@@ -172,8 +172,8 @@ void block(const Pass& pass, int layer) {
   const Activations& scratch = pass.scratch;
   Stopwatch& watch = pass.run.watch;
   float *const x = f32(scratch.x), *const normed = f32(scratch.normed);
-  const LayerNorms& norms = pass.model.norms[size_t(layer)];
-  norm_rows(pass, x, norms.attention, normed);
+  const LayerVectors& vectors = pass.model.vectors[size_t(layer)];
+  norm_rows(pass, x, vectors.attention_norm, normed);
   watch.mark(Part::Norm);
   project(pass, Site::Qkv, layer, normed, s.d, qkv_targets);
   watch.mark(Part::Qkv);
@@ -183,7 +183,7 @@ void block(const Pass& pass, int layer) {
   watch.mark(Part::O);
   if (pass.phase == Phase::Prefill) observe_residual(pass, layer);
 
-  norm_rows(pass, x, norms.ffn, normed);
+  norm_rows(pass, x, vectors.ffn_norm, normed);
   watch.mark(Part::Norm);
   project(pass, Site::GateUp, layer, normed, s.d, gate_up_targets);  // leaves h
   watch.mark(Part::GateUp);

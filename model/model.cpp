@@ -17,12 +17,12 @@ std::string layer_name(const char* pattern, int layer) { return fmt::format(fmt:
 
 class Loader {
  public:
-  Loader(Model& model, const Family& family, const LoadOptions& options)
-      : model_(model), names_(family.names), options_(options) {}
+  Loader(Model& model, const TensorNames& names, const LoadOptions& options)
+      : model_(model), names_(names), options_(options) {}
 
   void load(ThreadPool& pool) {
-    refuse_left_over();
     plan();
+    refuse_left_over();
     fetch_weights(pool);
     model_.weights.guard_gaps();
     for (const auto& [target, index] : targets_) *target = model_.weights[index];
@@ -52,53 +52,62 @@ class Loader {
     const bool all = options_.layout == LayoutChoice::Columns;
     const Layout other = all || options_.layout == LayoutChoice::Mixed ? Layout::Columns : Layout::Rows;
     const Layout down = options_.layout == LayoutChoice::Rows ? Layout::Rows : Layout::Columns;
-    model_.embedding = model_.file.tensor(names_.embedding, {s.vocab, s.d});
+    model_.embedding = tensor(names_.embedding, s.vocab, s.d);
     model_.output_norm = vector(names_.output_norm, s.d);
-    add(model_.head, {s.tied_head ? model_.embedding : model_.file.tensor(names_.output, {s.vocab, s.d})},
-        Layout::Rows);
+    add(model_.head, {s.tied_head ? model_.embedding : tensor(names_.output, s.vocab, s.d)}, Layout::Rows);
     model_.layers.resize(size_t(s.layers));
-    for (int l = 0; l < s.layers; ++l) {
-      model_.norms.push_back(
-          {vector(layer_name(names_.attention_norm, l), s.d), vector(layer_name(names_.ffn_norm, l), s.d)});
-      LayerWeights& w = model_.layers[size_t(l)];
-      add(w.q, {tensor(names_.q, l, s.q_dim(), s.d)}, other);
-      add(w.k, {tensor(names_.k, l, s.kv_dim(), s.d)}, other);
-      add(w.v, {tensor(names_.v, l, s.kv_dim(), s.d)}, other);
-      add(w.o, {tensor(names_.o, l, s.d, s.q_dim())}, other);
-      add(w.gate_up, {tensor(names_.gate, l, s.f, s.d), tensor(names_.up, l, s.f, s.d)},
+    for (layer_ = 0; layer_ < s.layers; ++layer_) {
+      model_.vectors.push_back(vectors());
+      LayerWeights& w = model_.layers[size_t(layer_)];
+      add(w.q, {tensor(names_.q, s.q_dim(), s.d)}, other);
+      add(w.k, {tensor(names_.k, s.kv_dim(), s.d)}, other);
+      add(w.v, {tensor(names_.v, s.kv_dim(), s.d)}, other);
+      add(w.o, {tensor(names_.o, s.d, s.q_dim())}, other);
+      add(w.gate_up, {tensor(names_.gate, s.f, s.d), tensor(names_.up, s.f, s.d)},
           all ? Layout::Columns : Layout::Rows);
-      add(w.down, {tensor(names_.down, l, s.d, s.f)}, down);
+      add(w.down, {tensor(names_.down, s.d, s.f)}, down);
     }
+  }
+
+  LayerVectors vectors() {
+    const ModelSpec& s = model_.spec;
+    LayerVectors v{.attention_norm = vector(names_.attention_norm, s.d), .ffn_norm = vector(names_.ffn_norm, s.d)};
+    if (s.qkv_bias)
+      for (const auto& [name, size] :
+           {std::pair{names_.q_bias, s.q_dim()}, {names_.k_bias, s.kv_dim()}, {names_.v_bias, s.kv_dim()}}) {
+        const std::vector<float> bias = vector(name, size);
+        v.qkv_bias.insert(v.qkv_bias.end(), bias.begin(), bias.end());
+      }
+    if (s.qk_norm) v.q_norm = vector(names_.q_norm, s.head_dim), v.k_norm = vector(names_.k_norm, s.head_dim);
+    return v;
   }
 
   void add(Matrix& target, std::vector<RawTensor> parts, Layout wanted) {
     targets_.emplace_back(&target, model_.weights.add(std::move(parts), wanted));
   }
 
-  RawTensor tensor(const char* pattern, int layer, int rows, int cols) {
-    return model_.file.tensor(layer_name(pattern, layer), {rows, cols});
+  // Of the layer at hand, where the name has a place for it.
+  std::string name_of(const char* pattern) { return *known_.insert(layer_name(pattern, layer_)).first; }
+
+  RawTensor tensor(const char* pattern, int rows, int cols) {
+    return model_.file.tensor(name_of(pattern), {rows, cols});
   }
 
-  std::vector<float> vector(const std::string& name, int size) {
-    const RawTensor raw = model_.file.tensor(name, {size});
+  std::vector<float> vector(const char* pattern, int size) {
+    const RawTensor raw = model_.file.tensor(name_of(pattern), {size});
     std::vector<float> out(static_cast<size_t>(size));
     dequantize(raw.type, raw.data.data(), out.data(), size);
     for (const float v : out)
-      if (!std::isfinite(v)) fail("{}: tensor {}: expected finite numbers, found {}", model_.file.path(), name, v);
+      if (!std::isfinite(v)) fail("{}: tensor {}: expected finite numbers, found {}", model_.file.path(), raw.name, v);
     return out;
   }
 
   // A tensor nobody asked for (a bias, an expert, a second norm) means that this is not the model we would run.
   void refuse_left_over() {
-    std::set<std::string, std::less<>> known{names_.embedding, names_.output_norm, names_.output};
-    for (int l = 0; l < model_.spec.layers; ++l)
-      for (const char* pattern : {names_.attention_norm, names_.q, names_.k, names_.v, names_.o, names_.ffn_norm,
-                                  names_.gate, names_.up, names_.down})
-        known.insert(layer_name(pattern, l));
     for (const char* pattern : names_.ignored)
-      for (int l = 0; l < model_.spec.layers; ++l) known.insert(layer_name(pattern, l));
+      for (int l = 0; l < model_.spec.layers; ++l) known_.insert(layer_name(pattern, l));
     for (const GgufTensorInfo& info : model_.file.tensors())
-      if (known.find(info.name) == known.end())
+      if (known_.find(info.name) == known_.end())
         fail("{}: tensor {}: not part of a {} model this engine runs", model_.file.path(), printable(info.name),
              model_.spec.architecture);
   }
@@ -106,6 +115,8 @@ class Loader {
   Model& model_;
   const TensorNames& names_;
   const LoadOptions& options_;
+  int layer_ = 0;
+  std::set<std::string, std::less<>> known_;      // tensors that the plan asked for
   std::vector<std::pair<Matrix*, int>> targets_;  // where the planned matrices go
 };
 
@@ -114,17 +125,18 @@ class Loader {
 std::unique_ptr<Model> Model::open(const std::string& path) {
   auto model = std::make_unique<Model>(path);
   const Family& family = find_family(model->file);
-  model->spec = family.spec(model->file);
-  const GgufTensorInfo* embedding = model->file.find(family.names.embedding);
+  const TensorNames& names = kGgufNames;
+  model->spec = read_spec(model->file, family);
+  const GgufTensorInfo* embedding = model->file.find(names.embedding);
   if (embedding == nullptr || embedding->shape.size() != 2 || embedding->shape[0] > (1 << 24))
-    fail("{}: tensor {}: expected a matrix of at most {} token rows, found {}", path, family.names.embedding, 1 << 24,
+    fail("{}: tensor {}: expected a matrix of at most {} token rows, found {}", path, names.embedding, 1 << 24,
          embedding == nullptr ? "none" : "another shape");
   model->spec.vocab = int(embedding->shape[0]);
   const std::string key = model->spec.architecture + ".vocab_size";
   if (const auto said = model->file.find_u64(key); said && *said != uint64_t(model->spec.vocab))
-    fail("{}: key {}: expected {}, the rows of tensor {}, found {}", path, key, model->spec.vocab,
-         family.names.embedding, *said);
-  model->spec.tied_head = model->file.find(family.names.output) == nullptr;
+    fail("{}: key {}: expected {}, the rows of tensor {}, found {}", path, key, model->spec.vocab, names.embedding,
+         *said);
+  model->spec.tied_head = model->file.find(names.output) == nullptr;
   model->rope = RopeTable(model->spec.rope);
   model->attention_scale = 1.f / std::sqrt(float(model->spec.head_dim));
   return model;
@@ -132,7 +144,7 @@ std::unique_ptr<Model> Model::open(const std::string& path) {
 
 std::unique_ptr<Model> Model::load(const std::string& path, const LoadOptions& options, ThreadPool& pool) {
   std::unique_ptr<Model> model = open(path);
-  Loader(*model, find_family(model->file), options).load(pool);
+  Loader(*model, kGgufNames, options).load(pool);
   return model;
 }
 

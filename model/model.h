@@ -25,8 +25,11 @@ struct LoadOptions {
   LoadProgress progress{};
 };
 
-struct LayerNorms {
-  std::vector<float> attention, ffn;  // [d]
+// What of a layer is no matrix.
+struct LayerVectors {
+  std::vector<float> attention_norm, ffn_norm;  // [d]
+  std::vector<float> qkv_bias{};                // [q_dim + 2 kv_dim] or empty
+  std::vector<float> q_norm{}, k_norm{};        // [head_dim] or empty
 };
 
 struct Model {
@@ -37,7 +40,7 @@ struct Model {
   RopeTable rope;
   float attention_scale = 1.f;  // of q.k before the softmax
   std::vector<LayerWeights> layers;
-  std::vector<LayerNorms> norms;
+  std::vector<LayerVectors> vectors;
   std::vector<float> output_norm;  // [d]
   RawTensor embedding;      // [vocab, d], read from the file's mapping row by row; if tied, the head's rows are read
   Matrix head;              // [vocab, d], unit 1, Rows

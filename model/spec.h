@@ -1,5 +1,6 @@
 // What a model is: numbers and choices read from its file. Data describes a family; forward() branches on these fields only.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,11 +25,15 @@ struct ModelSpec {
   int layers = 0, d = 0, f = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   int context_trained = 0;
   float norm_eps = 1e-5f;
-  bool tied_head = false;  // the embedding is the head
+  bool tied_head = false;    // the embedding is the head
+  bool qkv_bias = false;     // q, k and v have biases
+  bool qk_norm = false;      // RMS norm of every head of q and k, before the rotation
+  std::vector<int> windows;  // [layers] or empty: how many positions a token sees, itself counted; 0: all before it
   RopeSpec rope;
 
   int q_dim() const { return heads * head_dim; }
   int kv_dim() const { return kv_heads * head_dim; }
+  int window(int layer) const { return windows.empty() ? 0 : windows[size_t(layer)]; }
 };
 
 }  // namespace pop

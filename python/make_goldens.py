@@ -52,36 +52,46 @@ def split_halves(w, heads):
 
 def config_of(reader, rope):
     """`rope`: the scaling in transformers' words; the GGUF file says the same in its own."""
-    meta = {k: f.contents() for k, f in reader.fields.items() if k.startswith("llama.")}
+    fields = {k: f.contents() for k, f in reader.fields.items() if not k.startswith(("tokenizer.", "GGUF."))}
+    family = fields["general.architecture"]
+    meta = {k.split(".", 1)[1]: v for k, v in fields.items() if k.startswith(f"{family}.")}
     names = {t.name for t in reader.tensors}
-    width, heads = meta["llama.embedding_length"], meta["llama.attention.head_count"]
-    return transformers.LlamaConfig(
-        vocab_size=meta["llama.vocab_size"], hidden_size=width, intermediate_size=meta["llama.feed_forward_length"],
-        num_hidden_layers=meta["llama.block_count"], num_attention_heads=heads,
-        num_key_value_heads=meta["llama.attention.head_count_kv"],
-        head_dim=meta.get("llama.attention.key_length", width // heads), rms_norm_eps=meta["llama.attention.layer_norm_rms_epsilon"],
-        max_position_embeddings=meta["llama.context_length"], tie_word_embeddings="output.weight" not in names,
-        rope_parameters=dict(rope or {"rope_type": "default"}, rope_theta=meta["llama.rope.freq_base"]),
-        attn_implementation="eager", bos_token_id=None, eos_token_id=None)
+    width, heads = meta["embedding_length"], meta["attention.head_count"]
+    window = meta.get("attention.sliding_window")
+    kind = transformers.MistralConfig if window else CONFIGS[family]
+    return kind(
+        vocab_size=meta["vocab_size"], hidden_size=width, intermediate_size=meta["feed_forward_length"],
+        num_hidden_layers=meta["block_count"], num_attention_heads=heads, num_key_value_heads=meta["attention.head_count_kv"],
+        head_dim=meta.get("attention.key_length", width // heads), rms_norm_eps=meta["attention.layer_norm_rms_epsilon"],
+        max_position_embeddings=meta["context_length"], tie_word_embeddings="output.weight" not in names,
+        rope_parameters=dict(rope or {"rope_type": "default"}, rope_theta=meta["rope.freq_base"]),
+        attn_implementation="eager", bos_token_id=None, eos_token_id=None, **({"sliding_window": window} if window else {}))
+
+
+CONFIGS = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}
+PARTS = {"attn_norm.weight": "input_layernorm.weight", "ffn_norm.weight": "post_attention_layernorm.weight",
+         **{f"attn_{x}.{part}": f"self_attn.{x}_proj.{part}" for x in "qkv" for part in ("weight", "bias")},
+         "attn_q_norm.weight": "self_attn.q_norm.weight", "attn_k_norm.weight": "self_attn.k_norm.weight",
+         "attn_output.weight": "self_attn.o_proj.weight",
+         **{f"ffn_{x}.weight": f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")}}
 
 
 def model_of(path, rope=None):
     reader = gguf.GGUFReader(path)
     config = config_of(reader, rope)
     w = weights(reader)
+    if reader.fields["general.architecture"].contents() == "llama":    # the family whose rows converters permute
+        for name in w:
+            if name.endswith((".attn_q.weight", ".attn_k.weight")):
+                heads = config.num_attention_heads if "attn_q" in name else config.num_key_value_heads
+                w[name] = split_halves(w[name], heads)
     state = {"model.embed_tokens.weight": w["token_embd.weight"], "model.norm.weight": w["output_norm.weight"],
              "lm_head.weight": w.get("output.weight", w["token_embd.weight"])}
-    for i in range(config.num_hidden_layers):
-        here, there = f"blk.{i}.", f"model.layers.{i}."
-        state[there + "input_layernorm.weight"] = w[here + "attn_norm.weight"]
-        state[there + "post_attention_layernorm.weight"] = w[here + "ffn_norm.weight"]
-        state[there + "self_attn.q_proj.weight"] = split_halves(w[here + "attn_q.weight"], config.num_attention_heads)
-        state[there + "self_attn.k_proj.weight"] = split_halves(w[here + "attn_k.weight"], config.num_key_value_heads)
-        state[there + "self_attn.v_proj.weight"] = w[here + "attn_v.weight"]
-        state[there + "self_attn.o_proj.weight"] = w[here + "attn_output.weight"]
-        for name in ("gate", "up", "down"):
-            state[there + f"mlp.{name}_proj.weight"] = w[here + f"ffn_{name}.weight"]
-    model = transformers.LlamaForCausalLM(config).to(torch.float32).eval()
+    for name, values in w.items():
+        if name.startswith("blk."):
+            _, layer, part = name.split(".", 2)
+            state[f"model.layers.{layer}.{PARTS[part]}"] = values
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     model.load_state_dict({k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in state.items()}, strict=True)
     return model
 

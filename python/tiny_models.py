@@ -1,4 +1,4 @@
-"""Tiny seeded Llama models as GGUF files, so that tests have models of every odd shape without a download.
+"""Tiny seeded models of every family as GGUF files, so that tests have models of every odd shape without a download.
 
 The weights are random but of a size that makes every part matter: activations stay near 1, and attention is not flat.
 """
@@ -7,7 +7,7 @@ import gguf
 import numpy as np
 
 BASE = dict(width=64, inner=100, layers=2, heads=4, kv_heads=2, head_width=16, tied=True, theta=10000.0, epsilon=1e-5, rope=None,
-            quantized=False)
+            quantized=False, family="llama", window=None)
 
 MODELS = {
     "tiny-tied": dict(BASE, seed=1),
@@ -23,6 +23,17 @@ MODELS = {
                       rope=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)),
     # the default model's types: Q4_1 blocks, a Q8_0 embedding shared with the head
     "tiny-q4_1": dict(BASE, seed=5, inner=160, layers=3, quantized=True),
+    # biases of q, k and v; seven heads that share one key head
+    "tiny-qwen2": dict(BASE, seed=6, family="qwen2", width=56, inner=97, layers=3, heads=7, kv_heads=1, head_width=8,
+                       theta=1000000.0, epsilon=1e-6),
+    # the same family with a head of its own and YaRN past what it was "trained" on
+    "tiny-qwen2-yarn": dict(BASE, seed=7, family="qwen2", width=60, inner=90, heads=6, kv_heads=3, head_width=10, tied=False,
+                            epsilon=1e-6, rope=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)),
+    # norms of the heads of q and k; heads wider than width / heads
+    "tiny-qwen3": dict(BASE, seed=8, family="qwen3", width=64, inner=75, layers=3, heads=6, kv_heads=2, head_width=18,
+                       theta=1000000.0, epsilon=1e-6),
+    # a token sees 21 positions: in its prompt and past it
+    "tiny-mistral": dict(BASE, seed=9, width=66, inner=81, heads=6, kv_heads=2, head_width=12, tied=False, window=21),
 }
 
 
@@ -39,7 +50,7 @@ TOKENS = byte_tokens() + ["<s>", "</s>", "<unk>"]
 def write(path, spec, rope_divisors=None):
     """Writes one model. `rope_divisors` [head_width / 2]: what Llama 3 scaling divides each pair's angle by."""
     rng = np.random.default_rng(spec["seed"])
-    w = gguf.GGUFWriter(path, "llama")
+    w = gguf.GGUFWriter(path, spec["family"])
     w.add_name(path.stem)
     w.add_block_count(spec["layers"])
     w.add_context_length(512)
@@ -53,6 +64,8 @@ def write(path, spec, rope_divisors=None):
     if spec["head_width"] * spec["heads"] != spec["width"]:
         w.add_key_length(spec["head_width"])
         w.add_value_length(spec["head_width"])
+    if spec["window"]:
+        w.add_sliding_window(spec["window"])
     w.add_vocab_size(len(TOKENS))
     rope = spec["rope"] or {}
     if rope.get("rope_type") == "linear":
@@ -79,8 +92,11 @@ def write(path, spec, rope_divisors=None):
         else:
             w.add_tensor(name, values)
 
+    def vector(name, size, mean):
+        w.add_tensor(name, rng.normal(mean, 0.3, size).astype(np.float32))
+
     def norm(name):
-        w.add_tensor(name, rng.normal(1, 0.3, spec["width"]).astype(np.float32))
+        vector(name, spec["width"], 1)
 
     width, inner = spec["width"], spec["inner"]
     q, kv = spec["heads"] * spec["head_width"], spec["kv_heads"] * spec["head_width"]
@@ -90,6 +106,12 @@ def write(path, spec, rope_divisors=None):
         matrix(f"blk.{i}.attn_q.weight", q, width, gain=1.5)
         matrix(f"blk.{i}.attn_k.weight", kv, width, gain=1.5)
         matrix(f"blk.{i}.attn_v.weight", kv, width)
+        if spec["family"] == "qwen2":
+            for name, size in (("q", q), ("k", kv), ("v", kv)):
+                vector(f"blk.{i}.attn_{name}.bias", size, 0)
+        if spec["family"] == "qwen3":
+            for name in "qk":
+                vector(f"blk.{i}.attn_{name}_norm.weight", spec["head_width"], 1.5)
         matrix(f"blk.{i}.attn_output.weight", width, q)
         norm(f"blk.{i}.ffn_norm.weight")
         matrix(f"blk.{i}.ffn_gate.weight", inner, width, gain=1.5)

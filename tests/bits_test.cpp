@@ -299,16 +299,20 @@ TEST(Batch, SharedPartition) {
   EXPECT_THROW(engine.session({.method = "pop", .prefill = "pruned", .partition = "shared"}), Exception);
 }
 
-// Contexts of several ranges of positions (model/attention.cpp), over every type of cache: several texts, cut prompts, and one
-// text decoded token by token as against 32 at once.
+// Contexts of several ranges of positions (model/attention.cpp), over every type of cache, without and with a window: several
+// texts, cut prompts, and one text decoded token by token as against 32 at once.
 TEST(LongContext, CutsThreadsAndNeighboursChangeNothing) {
   const std::vector<ScoreRequest> requests = {{.ids = ids_of(1, 580), .split = 505},
                                               {.ids = ids_of(2, 300), .split = 299}};
   for (const std::string& isa : available_isa_names())
-    for (const char* kv : {"f32", "f16", "bf16", "q8_0"}) {
-      SCOPED_TRACE(isa + " " + kv);
-      const auto make = [&](int threads, int chunk) {
-        return Engine({.model = "tests/goldens/tiny-yarn.gguf",  // heads of 32
+    for (const auto& [model, kv] : {std::pair{"tiny-yarn", "f32"},
+                                    {"tiny-yarn", "f16"},
+                                    {"tiny-yarn", "bf16"},
+                                    {"tiny-yarn", "q8_0"},
+                                    {"tiny-mistral", "f16"}}) {
+      SCOPED_TRACE(isa + " " + model + " " + kv);
+      const auto make = [&, model = model, kv = kv](int threads, int chunk) {
+        return Engine({.model = std::string("tests/goldens/") + model + ".gguf",
                        .threads = threads,
                        .isa = isa,
                        .kv = kv,
@@ -325,6 +329,59 @@ TEST(LongContext, CutsThreadsAndNeighboursChangeNothing) {
       ScoreRequest forced{.ids = prompt, .split = 505, .score_from = 505};
       forced.ids.insert(forced.ids.end(), answer.ids.begin(), answer.ids.end() - 1);
       EXPECT_EQ(hash_of(whole, {}, {&forced, 1}), answer.logits_hash + " ");
+    }
+}
+
+// Decode, by ranges, sees what prefill sees in one sweep; with a window that begins inside a range and past whole ones.
+TEST(LongContext, DecodeSeesWhatPrefillSees) {
+  for (const char* model : {"tiny-yarn", "tiny-mistral"}) {
+    Engine engine({.model = std::string("tests/goldens/") + model + ".gguf",
+                   .threads = 2,
+                   .activations = "f32",
+                   .kv = "f32",
+                   .context = 300});
+    const std::vector<ScoreRequest> requests = {{.ids = ids_of(3, 300), .split = 1},
+                                                {.ids = ids_of(3, 300), .split = 300}};
+    std::vector<std::vector<float>> logits(2);
+    RunHooks hooks;
+    hooks.on_logits = [&](int request, int, std::span<const float> row) {
+      std::vector<float>& all = logits[size_t(request)];
+      all.insert(all.end(), row.begin(), row.end());
+    };
+    engine.session()->score(requests, 1, hooks);
+    ASSERT_EQ(logits[0].size(), 300u * 259u);
+    ASSERT_EQ(logits[1].size(), 300u * 259u);
+    for (size_t i = 0; i < logits[0].size(); ++i) ASSERT_NEAR(logits[0][i], logits[1][i], 1e-4) << model << " " << i;
+  }
+}
+
+// Every family: what the types above prove of llama, once per instruction set.
+TEST(Families, BitsAreTheSame) {
+  const std::vector<ScoreRequest> requests = {{.ids = ids_of(1, 75), .split = 70}, {.ids = ids_of(3, 24), .split = 1}};
+  for (const std::string& isa : available_isa_names())
+    for (const char* model : {"tiny-qwen2", "tiny-qwen3", "tiny-mistral"}) {
+      SCOPED_TRACE(isa + " " + model);
+      const std::string path = std::string("tests/goldens/") + model + ".gguf";
+      Engine whole = make({isa, "f32", "mixed", DType::F32}, path),
+             cut = make({isa, "f32", "mixed", DType::F32}, path, 3, 7);
+      for (const PruneSettings& method : kMethods) {
+        const std::string expected = hash_of(whole, method, requests);
+        EXPECT_EQ(hash_of(whole, method, requests, 2), expected) << method.method;
+        EXPECT_EQ(hash_of(cut, method, requests, 2), expected) << method.method;
+        PruneSettings nothing = method;
+        if (nothing.ratio) nothing.ratio = 0.0;
+        EXPECT_EQ(hash_of(whole, nothing, requests), hash_of(whole, {}, requests)) << method.method;
+        if (method.ratio) {
+          EXPECT_NE(expected, hash_of(whole, {}, requests)) << method.method;
+        }
+      }
+      const std::vector<int32_t> prompt(requests[0].ids.begin(), requests[0].ids.begin() + 70);
+      for (const PruneSettings& method : kMethods) {
+        const GenerateResult answer = cut.session(method)->generate(prompt, {.max_tokens = 12, .ignore_eos = true});
+        ScoreRequest forced{.ids = prompt, .split = 70, .score_from = 70};
+        forced.ids.insert(forced.ids.end(), answer.ids.begin(), answer.ids.end() - 1);
+        EXPECT_EQ(hash_of(whole, method, {&forced, 1}), answer.logits_hash + " ") << method.method;
+      }
     }
 }
 

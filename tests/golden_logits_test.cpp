@@ -10,11 +10,12 @@ namespace {
 
 using test::Golden;
 
-constexpr float kTolerance = 2e-3f, kGreedyLead = 4e-3f;
+// Of float32 sums in another order: tiny models, and thirty layers with logits up to 40.
+constexpr float kTinyTolerance = 1e-4f, kTolerance = 2e-3f, kGreedyLead = 4e-3f;
 
 class GoldenLogits : public testing::TestWithParam<const char*> {};
 
-void compare_logits(const Golden& golden, const std::string& prompt, Engine& engine) {
+void compare_logits(const Golden& golden, const std::string& prompt, Engine& engine, float tolerance) {
   const auto ids = golden.array<int32_t>(prompt + "/ids");
   const auto sample = golden.array<int32_t>("sample");
   const auto sampled = golden.array<float>(prompt + "/sampled");
@@ -37,7 +38,7 @@ void compare_logits(const Golden& golden, const std::string& prompt, Engine& eng
   const ScoreRequest request{.ids = ids};
   engine.session()->score({&request, 1}, 1, hooks);
   EXPECT_EQ(positions, ids.size());
-  EXPECT_LE(worst, kTolerance) << prompt;
+  EXPECT_LE(worst, tolerance) << prompt;
   ::testing::Test::RecordProperty(prompt + "_max_abs_error", std::to_string(worst));
 }
 
@@ -71,7 +72,7 @@ TEST_P(GoldenLogits, EqualTransformers) {
                      .prefill_chunk = 17,
                      .layout = layout});
       for (const std::string prompt : golden.meta().at("prompts")) {
-        compare_logits(golden, prompt, engine);
+        compare_logits(golden, prompt, engine, path == test::kDefaultModel ? kTolerance : kTinyTolerance);
         if (path == test::kDefaultModel && kAddressSanitizer) break;  // one of them: minutes otherwise
         compare_greedy(golden, prompt, engine);
       }
@@ -80,6 +81,7 @@ TEST_P(GoldenLogits, EqualTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          testing::Values("tiny-tied", "tiny-linear", "tiny-llama3", "tiny-yarn", "tiny-q4_1",
+                                         "tiny-qwen2", "tiny-qwen2-yarn", "tiny-qwen3", "tiny-mistral",
                                          "smollm2-135m-q4_1"),
                          [](const auto& param) {
                            std::string name = param.param;

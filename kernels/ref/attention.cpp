@@ -68,15 +68,16 @@ uint16_t quantise(const float* x, int8_t* codes) {
   return f32_to_f16(finite ? d : NAN);
 }
 
-// One token's head over positions [first, end).
+// One token's head over positions [first, end), by the key blocks that they lie in.
 void attend(const AttentionArgs& a, const float* q, size_t first, size_t end, float* out, float& top, float& total) {
   const auto dim = size_t(a.head_dim);
   constexpr size_t kBlock = kKeyBlock;
   float score[kBlock];
   top = -INFINITY, total = 0;
   std::fill(out, out + dim, 0.f);
-  for (size_t begin = first; begin < end; begin += kBlock) {
-    const size_t count = std::min(kBlock, end - begin), at = begin % kKvRange;
+  for (size_t begin = first, count = 0; begin < end; begin += count) {
+    count = std::min(kBlock - begin % kBlock, end - begin);
+    const size_t at = begin % kKvRange;
     const uint8_t* keys = bytes_of(a.keys) + begin / kKvRange * a.range_stride;
     const uint8_t* values = bytes_of(a.values) + begin / kKvRange * a.range_stride;
     float largest = top;
@@ -134,9 +135,10 @@ void attention(const AttentionArgs& a) {
   const auto dim = size_t(a.head_dim);
   for (int t = 0; t < a.tokens; ++t) {
     const int end = std::min(a.last, a.position + t + 1);
+    const int first = a.window == 0 ? a.first : std::max(a.first, a.position + t + 1 - a.window);
     for (int g = 0; g < a.group; ++g) {
       const auto at = size_t(t) * size_t(a.group) + size_t(g);
-      attend(a, a.q + size_t(t) * a.q_stride + size_t(g) * dim, size_t(a.first), size_t(end), a.out + at * dim,
+      attend(a, a.q + size_t(t) * a.q_stride + size_t(g) * dim, size_t(first), size_t(end), a.out + at * dim,
              a.tops[at], a.totals[at]);
     }
   }

@@ -111,8 +111,9 @@ POP_INLINE void block_scores(const uint8_t* keys, const float* q, int dim, float
   }
 }
 
-// The first n scores of a block to weights, the others to 0; returns what earlier sums shrink by.
-POP_INLINE float to_weights(float* score, int n, float& top, float& total) {
+// The scores [from, n) of a block to weights, the others to 0; returns what earlier sums shrink by.
+POP_INLINE float to_weights(float* score, int from, int n, float& top, float& total) {
+  for (int j = 0; j < from; ++j) score[j] = -__builtin_inff();
   for (int j = n; j < kKeyBlock; ++j) score[j] = -__builtin_inff();
   VF v[kVectors], most = load(score);
   for (int i = 0; i < kVectors; ++i) {
@@ -127,8 +128,10 @@ POP_INLINE float to_weights(float* score, int n, float& top, float& total) {
     v[i] = exp(sub(v[i], set1(top)));
     store(score + i * kLanes, v[i]);
   }
+  for (int j = 0; j < from; ++j) score[j] = 0;
   for (int j = n; j < kKeyBlock; ++j) score[j] = 0;
-  for (int i = 0; i < kVectors; ++i) sums = add(sums, n == kKeyBlock ? v[i] : load(score + i * kLanes));
+  const bool whole = from == 0 && n == kKeyBlock;
+  for (int i = 0; i < kVectors; ++i) sums = add(sums, whole ? v[i] : load(score + i * kLanes));
   total = total * shrink + sum(sums);
   return shrink;
 }
@@ -182,12 +185,13 @@ void tile(const AttentionArgs& a, const Block& b, int row, const float* q) {
   int most = 0;
   for (int h = 0; h < H; ++h) {
     const int seen = a.position + (row + h) / a.group + 1 - b.begin, n = seen < b.count ? seen : b.count;
-    if (n <= 0) {  // a token before this block
+    const int from = a.window == 0 || seen <= a.window ? 0 : seen - a.window;
+    if (n <= from) {  // a token before this block, or one whose window lies past it
       for (int j = 0; j < kKeyBlock; ++j) score[h * kKeyBlock + j] = 0;
       shrink[h] = 1.f;
       continue;
     }
-    shrink[h] = to_weights(score + h * kKeyBlock, n, a.tops[row + h], a.totals[row + h]);
+    shrink[h] = to_weights(score + h * kKeyBlock, from, n, a.tops[row + h], a.totals[row + h]);
     most = n > most ? n : most;
   }
   float* out = a.out + size_t(row) * size_t(dim);

@@ -1,10 +1,10 @@
 #include "base/error.h"
-#include "model/families/llama.h"
+#include "model/families/families.h"
 
 namespace pop {
 namespace {
 
-const Family* const kFamilies[] = {&kLlama};
+const Family* const kFamilies[] = {&kLlama, &kQwen2, &kQwen3};
 
 }  // namespace
 

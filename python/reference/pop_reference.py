@@ -3,7 +3,7 @@
 Written from the method page (pop-method.md) alone: no line of it follows the C++ code, so that an error has to be made twice,
 independently, to go unseen. It is meant to be read next to the page: section numbers below are the page's. Speed is no aim.
 
-The network is the Llama family in float32 NumPy on weights dequantised from a GGUF file. Pruning is one hook: at four sites of
+The network is that of the dense families (llama, qwen2, qwen3) in float32 NumPy on weights dequantised from a GGUF file. Pruning is one hook: at four sites of
 a block the method sees the input `x` of a matrix and may answer with a mask of the entries to keep; the others are set to 0.
 Dropping an FFN channel (POP) is a 0 at the site `down`; skipping a column (`pop+`) is a 0 at any site.
 
@@ -338,7 +338,7 @@ def log_softmax(logits):
 
 
 class Llama:
-    """The Llama family of a GGUF file. dtype float64 shows how far rounding alone moves a result."""
+    """A dense model of a GGUF file: Llama, or one that adds biases (qwen2), norms of heads (qwen3) or a window. dtype float64 shows how far rounding alone moves a result."""
 
     def __init__(self, path, dtype=np.float32):
         import gguf
@@ -350,9 +350,11 @@ class Llama:
         meta = {k: f.contents() for k, f in reader.fields.items() if not k.startswith(("tokenizer.", "GGUF."))}
         self.meta = meta
         arch = meta["general.architecture"]
-        if arch != "llama":
-            raise ValueError(f"{path}: expected architecture llama, found {arch}")
-        get = lambda key, default=None: meta.get(f"llama.{key}", default)
+        if arch not in ("llama", "qwen2", "qwen3"):
+            raise ValueError(f"{path}: expected architecture llama, qwen2 or qwen3, found {arch}")
+        get = lambda key, default=None: meta.get(f"{arch}.{key}", default)
+        self.neighbours = arch == "llama"
+        self.window = get("attention.sliding_window", 0) or 1 << 30
         self.width = get("embedding_length")
         self.heads = get("attention.head_count")
         self.kv_heads = get("attention.head_count_kv", self.heads)
@@ -361,7 +363,7 @@ class Llama:
         self.embedding = tensors["token_embd.weight"]
         self.head = tensors.get("output.weight", self.embedding)
         self.output_norm = tensors["output_norm.weight"]
-        self.layers = [{name[len(f"blk.{i}."):-len(".weight")]: w for name, w in tensors.items()
+        self.layers = [{name[len(f"blk.{i}."):].removesuffix(".weight"): w for name, w in tensors.items()
                         if name.startswith(f"blk.{i}.")} for i in range(get("block_count"))]
         self.inner = self.layers[0]["ffn_gate"].shape[0]
         self.frequencies, self.rope_scale = rope_frequencies(get, get("rope.dimension_count", self.head_width),
@@ -389,23 +391,30 @@ class Llama:
         return x / np.sqrt(mean + self.dtype(self.epsilon)) * weight
 
     def rope(self, x, first):
-        """Rotates pairs (2i, 2i + 1) of x [heads, T, head width]: the order in which GGUF files keep W_q and W_k."""
+        """Rotates pairs of x [heads, T, head width]: (2i, 2i + 1), the order in which GGUF files keep W_q and W_k of llama, or
+        (i, i + half)."""
         angles = (first + np.arange(x.shape[1]))[:, None] * self.frequencies[None, :]
         cos = (np.cos(angles) * self.rope_scale).astype(self.dtype)
         sin = (np.sin(angles) * self.rope_scale).astype(self.dtype)
         n = 2 * len(self.frequencies)
+        a, b = (slice(0, n, 2), slice(1, n, 2)) if self.neighbours else (slice(0, n // 2), slice(n // 2, n))
         out = x.copy()
-        out[..., 0:n:2] = x[..., 0:n:2] * cos - x[..., 1:n:2] * sin
-        out[..., 1:n:2] = x[..., 0:n:2] * sin + x[..., 1:n:2] * cos
+        out[..., a] = x[..., a] * cos - x[..., b] * sin
+        out[..., b] = x[..., a] * sin + x[..., b] * cos
         return out
 
     def attention(self, layer, x, cache):
         """x [T, width], masked already -> [T, heads * head width]."""
         d, rows = self.layers[layer], len(x)
-        split = lambda y, heads: y.reshape(rows, heads, self.head_width).transpose(1, 0, 2)
-        q = self.rope(split(x @ d["attn_q"].T, self.heads), cache.tokens)
-        k = self.rope(split(x @ d["attn_k"].T, self.kv_heads), cache.tokens)
-        v = split(x @ d["attn_v"].T, self.kv_heads)
+
+        def heads(part, count):
+            y = x @ d[f"attn_{part}"].T + d.get(f"attn_{part}.bias", self.dtype(0))
+            y = y.reshape(rows, count, self.head_width).transpose(1, 0, 2)
+            return self.norm(y, d[f"attn_{part}_norm"]) if f"attn_{part}_norm" in d else y
+
+        q = self.rope(heads("q", self.heads), cache.tokens)
+        k = self.rope(heads("k", self.kv_heads), cache.tokens)
+        v = heads("v", self.kv_heads)
         if layer in cache.k:
             k = np.concatenate([cache.k[layer], k], axis=1)
             v = np.concatenate([cache.v[layer], v], axis=1)
@@ -413,7 +422,8 @@ class Llama:
         group = self.heads // self.kv_heads
         k, v = np.repeat(k, group, axis=0), np.repeat(v, group, axis=0)
         scores = (q @ k.transpose(0, 2, 1)) / self.dtype(math.sqrt(self.head_width))
-        visible = np.arange(k.shape[1])[None, :] <= cache.tokens + np.arange(rows)[:, None]
+        before = cache.tokens + np.arange(rows)[:, None] - np.arange(k.shape[1])[None, :]
+        visible = (before >= 0) & (before < self.window)
         weights = softmax(np.where(visible[None], scores, self.dtype(-np.inf)))
         return (weights @ v).transpose(1, 0, 2).reshape(rows, -1)
 

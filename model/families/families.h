@@ -1,8 +1,9 @@
+// One line for each file beside this one.
 #pragma once
 #include "model/families/family.h"
 
 namespace pop {
 
-extern const Family kLlama;
+extern const Family kLlama, kQwen2, kQwen3;
 
 }  // namespace pop

@@ -1,0 +1,146 @@
+// GGUF metadata and tensor names, as llama.cpp's converters write them for every family.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "model/families/family.h"
+
+namespace pop {
+namespace {
+
+// The keys of one architecture, "qwen2.block_count" and so on, within ranges.
+class Keys {
+ public:
+  Keys(const GgufFile& file, std::string_view architecture) : file_(file), prefix_(std::string(architecture) + ".") {}
+
+  std::string operator()(std::string_view key) const { return prefix_ + std::string(key); }
+  int integer(std::string_view key, uint64_t low, uint64_t high) const {
+    return checked(key, file_.get_u64((*this)(key)), low, high);
+  }
+  int integer_or(std::string_view key, int fallback, uint64_t low, uint64_t high) const {
+    return checked(key, file_.get_u64((*this)(key), uint64_t(fallback)), low, high);
+  }
+  float real(std::string_view key, double low, double high) const {
+    return checked(key, file_.get_f64((*this)(key)), low, high);
+  }
+  float real_or(std::string_view key, double fallback, double low, double high) const {
+    return checked(key, file_.get_f64((*this)(key), fallback), low, high);
+  }
+  template <class Found>
+  [[noreturn]] void refuse(std::string_view key, std::string_view expected, const Found& found) const {
+    fail("{}: key {}: expected {}, found {}", file_.path(), (*this)(key), expected, found);
+  }
+
+ private:
+  int checked(std::string_view key, uint64_t value, uint64_t low, uint64_t high) const {
+    if (value < low || value > high) refuse(key, fmt::format("{} to {}", low, high), value);
+    return int(value);
+  }
+  float checked(std::string_view key, double value, double low, double high) const {
+    if (!(value >= low && value <= high)) refuse(key, fmt::format("{} to {}", low, high), value);
+    return float(value);
+  }
+  const GgufFile& file_;
+  std::string prefix_;
+};
+
+void read_scaling(const GgufFile& file, const Keys& keys, RopeSpec& rope) {
+  const std::string kind = file.get_string(keys("rope.scaling.type"), "none");
+  if (kind == "linear")
+    rope.scaling = RopeSpec::Scaling::Linear;
+  else if (kind == "yarn")
+    rope.scaling = RopeSpec::Scaling::Yarn;
+  else if (kind != "none")
+    keys.refuse("rope.scaling.type", "none, linear or yarn", '"' + printable(kind) + '"');
+  if (rope.scaling != RopeSpec::Scaling::None) {
+    rope.factor = keys.real("rope.scaling.factor", 1.0, 1e6);
+  } else if (const auto old = file.find_f64(keys("rope.scale_linear")); old && *old != 1.0 && *old != 0.0) {
+    rope.scaling = RopeSpec::Scaling::Linear;  // how files before August 2023 say it
+    rope.factor = keys.real("rope.scale_linear", 1.0, 1e6);
+  }
+  if (rope.scaling != RopeSpec::Scaling::Yarn) return;
+  rope.original_context = keys.integer("rope.scaling.original_context_length", 1, 1 << 30);
+  rope.beta_fast = keys.real_or("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
+  rope.beta_slow = keys.real_or("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
+  rope.attention_factor = keys.real_or("rope.scaling.attn_factor", 0.0, 0.0, 1e3);
+}
+
+void read_rope(const GgufFile& file, const Keys& keys, ModelSpec& spec) {
+  RopeSpec& rope = spec.rope;
+  rope.dim = keys.integer_or("rope.dimension_count", spec.head_dim, 2, uint64_t(spec.head_dim));
+  if (rope.dim % 2 != 0) keys.refuse("rope.dimension_count", "an even number", rope.dim);
+  rope.theta = keys.real_or("rope.freq_base", 10000.0, 1.0, 1e12);
+  read_scaling(file, keys, rope);
+  if (file.find("rope_freqs.weight") == nullptr) return;
+  const RawTensor divisors = file.tensor("rope_freqs.weight", {rope.dim / 2}, {DType::F32});
+  rope.frequency_divisors.resize(size_t(rope.dim / 2));
+  dequantize(DType::F32, divisors.data.data(), rope.frequency_divisors.data(), rope.dim / 2);
+  for (const float divisor : rope.frequency_divisors)
+    if (!(divisor > 0.f) || !std::isfinite(divisor))
+      fail("{}: tensor rope_freqs.weight: expected positive numbers, found {}", file.path(), divisor);
+}
+
+void read_heads(const GgufFile& file, const Keys& keys, ModelSpec& spec) {
+  spec.heads = keys.integer("attention.head_count", 1, 1 << 14);
+  spec.kv_heads = keys.integer_or("attention.head_count_kv", spec.heads, 1, uint64_t(spec.heads));
+  if (spec.heads % spec.kv_heads != 0)
+    keys.refuse("attention.head_count_kv", fmt::format("a divisor of head_count {}", spec.heads), spec.kv_heads);
+  if (!file.has(keys("attention.key_length")) && spec.d % spec.heads != 0)
+    keys.refuse("attention.head_count", fmt::format("a divisor of embedding_length {}", spec.d), spec.heads);
+  spec.head_dim = keys.integer_or("attention.key_length", spec.d / spec.heads, 1, 1 << 14);
+  const uint64_t value_dim = file.get_u64(keys("attention.value_length"), uint64_t(spec.head_dim));
+  if (value_dim != uint64_t(spec.head_dim))
+    keys.refuse("attention.value_length", fmt::format("{} as key_length", spec.head_dim), value_dim);
+}
+
+// rope_freqs is read with the spec; rotary tables stored by old converters are recomputed.
+constexpr const char* kIgnored[] = {"rope_freqs.weight", "blk.{}.attn_rot_embd.weight", "blk.{}.attn_rot_embd"};
+
+}  // namespace
+
+const TensorNames kGgufNames{.embedding = "token_embd.weight",
+                             .output_norm = "output_norm.weight",
+                             .output = "output.weight",
+                             .attention_norm = "blk.{}.attn_norm.weight",
+                             .q = "blk.{}.attn_q.weight",
+                             .k = "blk.{}.attn_k.weight",
+                             .v = "blk.{}.attn_v.weight",
+                             .o = "blk.{}.attn_output.weight",
+                             .q_bias = "blk.{}.attn_q.bias",
+                             .k_bias = "blk.{}.attn_k.bias",
+                             .v_bias = "blk.{}.attn_v.bias",
+                             .q_norm = "blk.{}.attn_q_norm.weight",
+                             .k_norm = "blk.{}.attn_k_norm.weight",
+                             .ffn_norm = "blk.{}.ffn_norm.weight",
+                             .gate = "blk.{}.ffn_gate.weight",
+                             .up = "blk.{}.ffn_up.weight",
+                             .down = "blk.{}.ffn_down.weight",
+                             .ignored = kIgnored};
+
+ModelSpec read_spec(const GgufFile& file, const Family& family) {
+  const Keys keys(file, family.architecture);
+  ModelSpec spec;
+  spec.architecture = family.architecture;
+  spec.name = file.get_string("general.name", "");
+  spec.layers = keys.integer("block_count", 1, 4096);
+  spec.d = keys.integer("embedding_length", 1, 1 << 20);
+  spec.f = keys.integer("feed_forward_length", 1, 1 << 22);
+  read_heads(file, keys, spec);
+  spec.context_trained = keys.integer("context_length", 1, 1 << 30);
+  spec.norm_eps = keys.real("attention.layer_norm_rms_epsilon", 0.0, 1.0);
+  spec.qkv_bias = family.qkv_bias;
+  spec.qk_norm = family.qk_norm;
+  constexpr const char* kNotYet = "0 (this engine does not run it yet)";
+  if (const uint64_t experts = file.get_u64(keys("expert_count"), 0); experts != 0)
+    keys.refuse("expert_count", kNotYet, experts);
+  if (const int window = keys.integer_or("attention.sliding_window", 0, 0, 1 << 30); window != 0) {
+    if (!family.window_in_all_layers) keys.refuse("attention.sliding_window", kNotYet, window);
+    spec.windows.assign(size_t(spec.layers), window);
+  }
+  spec.rope.interleaved = family.interleaved_in_gguf;
+  read_rope(file, keys, spec);
+  return spec;
+}
+
+}  // namespace pop

@@ -1,0 +1,8 @@
+// Qwen1.5, Qwen2 and Qwen2.5 without experts.
+#include "model/families/families.h"
+
+namespace pop {
+
+const Family kQwen2{.architecture = "qwen2", .qkv_bias = true};
+
+}  // namespace pop
