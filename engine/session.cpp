@@ -145,9 +145,9 @@ namespace {
 // Collects an answer: tokens to text, stop strings, reasons to end.
 class Answer {
  public:
-  Answer(const TextModel& text, const GenerateOptions& options, GenerateResult& result)
+  Answer(const TextModel& text, std::span<const int32_t> prompt, const GenerateOptions& options, GenerateResult& result)
       : options_(options), result_(result), stops_(options.stop) {
-    if (text.has_tokenizer()) decoder_.emplace(text.tokenizer(), true);
+    if (text.has_tokenizer()) decoder_.emplace(text.tokenizer(), true, !text.tokenizer().shows_text(prompt));
   }
   // False: a stop string is complete.
   bool add(int32_t id) {
@@ -186,7 +186,7 @@ class Generation {
         run_(engine_.run_context(&options.hooks.interrupted)),
         observation_(options.hooks.observer, engine_.model->spec.layers),
         logits_(size_t(engine_.model->spec.vocab)),
-        answer_(*engine_.text, options, result_) {
+        answer_(*engine_.text, prompt, options, result_) {
     if (prompt.empty()) fail("prompt: expected at least one token, found none");
     if (int(prompt.size()) > engine_.info.context)
       fail("prompt: expected at most {} tokens (--ctx), found {}", engine_.info.context, prompt.size());

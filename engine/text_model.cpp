@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "text/normalize.h"
 
 namespace pop {
 namespace {
@@ -14,10 +15,28 @@ int32_t token_id(const GgufFile& file, const char* key) {
   return int32_t(*value);
 }
 
+// What SentencePiece vocabularies say beyond their tokens.
+void read_sentencepiece(const GgufFile& file, TokenizerData& data) {
+  for (const char* key : {"tokenizer.ggml.scores", "tokenizer.ggml.token_type"})
+    if (!file.has(key)) fail("{}: key {}: expected it in a SentencePiece vocabulary, found none", file.path(), key);
+  if (file.has("tokenizer.ggml.precompiled_charsmap"))
+    fail("{}: key tokenizer.ggml.precompiled_charsmap: expected none, found one (not supported)", file.path());
+  if (file.find_bool("tokenizer.ggml.remove_extra_whitespaces").value_or(false))
+    fail("{}: key tokenizer.ggml.remove_extra_whitespaces: expected false, found true (not supported)", file.path());
+  data.scores = file.get_floats("tokenizer.ggml.scores", data.tokens.size());
+  data.add_space_prefix = file.find_bool("tokenizer.ggml.add_space_prefix");
+  for (size_t id = 0; id < data.tokens.size(); ++id) {
+    // Converters write spaces into user-defined tokens; the text comes with marks for spaces.
+    if (data.token_types[id] == int32_t(TokenType::kUserDefined))
+      data.tokens[id] = replace_all(data.tokens[id], " ", kSpaceMark);
+    if (data.unk < 0 && data.token_types[id] == int32_t(TokenType::kUnknown)) data.unk = int32_t(id);
+  }
+}
+
 TokenizerData tokenizer_data(const GgufFile& file) {
   TokenizerData data;
   data.model = file.get_string("tokenizer.ggml.model");
-  data.pre = file.get_string("tokenizer.ggml.pre", "default");
+  if (data.model == "gpt2") data.pre = file.get_string("tokenizer.ggml.pre", "default");
   data.tokens = file.get_strings("tokenizer.ggml.tokens");
   if (file.has("tokenizer.ggml.token_type")) {
     for (const int64_t type : file.get_ints("tokenizer.ggml.token_type", data.tokens.size()))
@@ -34,6 +53,7 @@ TokenizerData tokenizer_data(const GgufFile& file) {
   data.pad = token_id(file, "tokenizer.ggml.padding_token_id");
   data.add_bos = file.find_bool("tokenizer.ggml.add_bos_token");
   data.add_eos = file.find_bool("tokenizer.ggml.add_eos_token");
+  if (data.model == "llama") read_sentencepiece(file, data);
   return data;
 }
 

@@ -26,13 +26,7 @@ void AddedTokens::add(std::string_view text, int32_t id) {
 
 std::pair<int32_t, size_t> AddedTokens::match(std::string_view text) const {
   std::pair<int32_t, size_t> best{-1, 0};
-  uint32_t node = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const uint32_t* next = child(node, text[i]);
-    if (!next) break;
-    node = *next;
-    if (nodes_[node].id >= 0) best = {nodes_[node].id, i + 1};
-  }
+  each_match(text, [&](int32_t id, size_t length) { best = {id, length}; });
   return best;
 }
 

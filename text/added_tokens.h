@@ -16,6 +16,18 @@ class AddedTokens {
   // The id and length of the longest added token that `text` begins with; {-1, 0} if there is none.
   std::pair<int32_t, size_t> match(std::string_view text) const;
 
+  // Calls found(id, length) for every added token that `text` begins with, the shortest first.
+  template <class Found>
+  void each_match(std::string_view text, Found found) const {
+    uint32_t node = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const uint32_t* next = child(node, text[i]);
+      if (!next) return;
+      node = *next;
+      if (nodes_[node].id >= 0) found(nodes_[node].id, i + 1);
+    }
+  }
+
  private:
   struct Node {
     int32_t id = -1;                                  // of the token that ends here

