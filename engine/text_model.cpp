@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "text/hf_folder.h"
 #include "text/normalize.h"
 
 namespace pop {
@@ -23,7 +24,8 @@ void read_sentencepiece(const GgufFile& file, TokenizerData& data) {
     fail("{}: key tokenizer.ggml.precompiled_charsmap: expected none, found one (not supported)", file.path());
   if (file.find_bool("tokenizer.ggml.remove_extra_whitespaces").value_or(false))
     fail("{}: key tokenizer.ggml.remove_extra_whitespaces: expected false, found true (not supported)", file.path());
-  data.scores = file.get_floats("tokenizer.ggml.scores", data.tokens.size());
+  const std::vector<float> scores = file.get_floats("tokenizer.ggml.scores", data.tokens.size());
+  data.scores.assign(scores.begin(), scores.end());
   data.add_space_prefix = file.find_bool("tokenizer.ggml.add_space_prefix");
   for (size_t id = 0; id < data.tokens.size(); ++id) {
     // Converters write spaces into user-defined tokens; the text comes with marks for spaces.
@@ -89,9 +91,19 @@ TextModel::TextModel(const GgufFile& file, const std::string& bos_mode, int voca
   template_source_ = file.get_string("tokenizer.chat_template", "");
 }
 
+TextModel::TextModel(const std::string& folder, const std::string& bos_mode, int vocab)
+    : path_(folder), bos_mode_(parse_bos_mode(bos_mode)) {
+  const FolderText text = read_folder_text(folder, vocab);
+  if (text.tokenizer) {
+    model_ = text.tokenizer->model;
+    pre_ = text.tokenizer_file;
+    tokenizer_ = std::make_unique<Tokenizer>(*text.tokenizer);
+  }
+  template_source_ = text.chat_template;
+}
+
 const Tokenizer& TextModel::tokenizer() const {
-  if (tokenizer_ == nullptr)
-    fail("{}: key tokenizer.ggml.model: expected a tokenizer, found none (token ids can still be used)", path_);
+  if (tokenizer_ == nullptr) fail("{}: expected a tokenizer, found none (token ids can still be used)", path_);
   return *tokenizer_;
 }
 
@@ -108,8 +120,7 @@ std::vector<int32_t> TextModel::prompt(std::string_view text, bool special) cons
 }
 
 std::string TextModel::render(const nlohmann::ordered_json& messages) const {
-  if (template_source_.empty())
-    fail("{}: key tokenizer.chat_template: expected a chat template, found none (use a plain prompt)", path_);
+  if (template_source_.empty()) fail("{}: expected a chat template, found none (use a plain prompt)", path_);
   if (template_ == nullptr) template_ = std::make_unique<ChatTemplate>(template_source_);
   ChatPrompt prompt;
   prompt.messages = messages;

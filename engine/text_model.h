@@ -1,4 +1,4 @@
-// The text side of a model file: its tokenizer and chat template, from GGUF metadata.
+// The text side of a model: its tokenizer and chat template, from GGUF metadata or from the files of a Hugging Face folder.
 #pragma once
 #include <memory>
 #include <span>
@@ -16,6 +16,8 @@ class TextModel {
  public:
   // A file without a tokenizer gives a model that computes ids only; a damaged one throws Error.
   TextModel(const GgufFile& file, const std::string& bos_mode, int vocab);
+  // The same from a Hugging Face folder (text/hf_folder.h).
+  TextModel(const std::string& folder, const std::string& bos_mode, int vocab);
 
   const Tokenizer& tokenizer() const;  // throws Error if there is none
   bool has_tokenizer() const { return tokenizer_ != nullptr; }

@@ -23,7 +23,8 @@ struct Metadata {
     writer.set_string("general.architecture", "llama");
     writer.set_string("tokenizer.ggml.model", "llama");
     writer.set_strings("tokenizer.ggml.tokens", data.tokens);
-    if (!data.scores.empty()) writer.set_f32s("tokenizer.ggml.scores", data.scores);
+    if (!data.scores.empty())
+      writer.set_f32s("tokenizer.ggml.scores", std::vector<float>(data.scores.begin(), data.scores.end()));
     if (!types.empty()) writer.set_i32s("tokenizer.ggml.token_type", types);
     writer.set_u32("tokenizer.ggml.bos_token_id", uint32_t(data.bos));
     writer.set_u32("tokenizer.ggml.eos_token_id", uint32_t(data.eos));
@@ -81,7 +82,8 @@ TEST(TextModel, BadSentencePieceMetadataIsAnErrorThatNamesTheKey) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
     EXPECT_NE(message.find("text_model_test.gguf: "), std::string::npos) << message;
   };
-  expect(error([](Metadata& m) { m.data.scores.clear(); }), "key tokenizer.ggml.scores: expected it in a SentencePiece");
+  expect(error([](Metadata& m) { m.data.scores.clear(); }),
+         "key tokenizer.ggml.scores: expected it in a SentencePiece");
   expect(error([](Metadata& m) { m.data.scores.pop_back(); }), "tokenizer.ggml.scores");
   expect(error([](Metadata& m) { m.types.clear(); }), "key tokenizer.ggml.token_type: expected it in a SentencePiece");
   expect(error([](Metadata& m) { m.types.pop_back(); }), "tokenizer.ggml.token_type");

@@ -7,39 +7,31 @@
 #include <new>
 
 #include "base/error.h"
+#include "text/known_patterns.h"
 #include "text/normalize.h"
-#include "text/unicode_classes.h"
 #include "text/utf8.h"
 
 namespace pop {
 namespace {
 
-// A run of white space leaves its last character to the word that follows it.
-#define POP_SPACES "[" POP_SPACE "]+(?![^" POP_SPACE "])|[" POP_SPACE "]+"
-#define POP_OTHERS " ?[^" POP_SPACE POP_LETTER POP_NUMBER "]+"
-#define POP_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?[" POP_LETTER "]+| ?[" POP_NUMBER "]+|" POP_OTHERS "|" POP_SPACES
-// Llama-3 and Qwen2 differ in how many digits go together.
-#define POP_LLAMA3(digits)                                                                                    \
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n" POP_LETTER POP_NUMBER "]?[" POP_LETTER "]+|[" POP_NUMBER "]" digits \
-  "|" POP_OTHERS "[\\r\\n]*|[" POP_SPACE "]*[\\r\\n]+|" POP_SPACES
-
 struct Kind {
   std::string_view name;
-  std::vector<std::string> patterns;
+  std::vector<std::string_view> patterns;  // published ones (known_patterns.h)
   bool nfc, ignore_merges, adds_bos;
 };
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
-      {"smollm", {"[" POP_NUMBER "]", POP_GPT2}, false, false, false},
-      {"gpt-2", {POP_GPT2}, false, false, false},
-      {"llama-bpe", {POP_LLAMA3("{1,3}")}, false, true, true},
-      {"qwen2", {POP_LLAMA3("")}, true, false, false},
-      {"default",
-       {"[" POP_PUNCTUATION "$+<=>^~|]+", POP_GPT2, "[" POP_NUMBER "]+", "[0-9][0-9][0-9]"},
-       false,
-       false,
-       false},
+      {"smollm", {R"(\p{N})", kGpt2Pattern}, false, false, false},
+      {"gpt-2", {kGpt2Pattern}, false, false, false},
+      {"llama-bpe", {kLlama3Pattern}, false, true, true},
+      {"qwen2", {kQwen2Pattern}, true, false, false},
+      {"olmo", {kGpt2Pattern}, true, false, false},
+      {"dbrx", {kLlama3Pattern}, false, false, false},
+      {"tekken", {kTekkenPattern}, false, true, true},
+      {"gpt-4o", {kGpt4oPattern}, false, false, false},
+      {"deepseek-v3", {kDeepseekDigits, kDeepseekCjk, kDeepseekWords}, false, false, false},
+      {"default", {R"([\p{P}$+<=>^~|]+)", kGpt2Pattern, R"(\p{N}+)", "[0-9][0-9][0-9]"}, false, false, false},
   };
   return all;
 }
@@ -47,7 +39,8 @@ const std::vector<Kind>& kinds() {
 struct Alias {
   std::string_view name, of;
 };
-constexpr Alias kAliases[] = {{"llama3", "llama-bpe"}, {"llama-v3", "llama-bpe"}, {"phi-2", "gpt-2"}};
+constexpr Alias kAliases[] = {{"llama3", "llama-bpe"},       {"llama-v3", "llama-bpe"}, {"phi-2", "gpt-2"},
+                              {"deepseek-r1-qwen", "qwen2"}, {"starcoder", "smollm"},   {"refact", "smollm"}};
 
 const Kind& kind_of(std::string_view name) {
   std::string_view wanted = name;
@@ -56,6 +49,14 @@ const Kind& kind_of(std::string_view name) {
   for (const Kind& kind : kinds())
     if (kind.name == wanted) return kind;
   fail("tokenizer.ggml.pre: expected one of {}, found \"{}\"", fmt::join(PreTokenizer::names(), ", "), printable(name));
+}
+
+TextSteps steps_of(const Kind& kind) {
+  TextSteps steps;
+  if (kind.nfc) steps.normal.push_back({NormalStep::Kind::kNfc});
+  for (const std::string_view pattern : kind.patterns) steps.cuts.push_back({pcre_pattern(pattern)});
+  steps.ignore_merges = kind.ignore_merges;
+  return steps;
 }
 
 struct CodeFree {
@@ -80,9 +81,14 @@ Code compile(std::string_view pattern) {
   return code;
 }
 
-// Cuts `span` by one pattern.
-void cut(const pcre2_code* code, pcre2_match_data* match, pcre2_match_context* context, std::string_view span,
-         std::vector<std::string_view>& out) {
+struct Span {
+  std::string_view text;
+  bool is_match;
+};
+
+// What a pattern finds in `span`, and what lies between.
+void find_matches(const pcre2_code* code, pcre2_match_data* match, pcre2_match_context* context, std::string_view span,
+                  std::vector<Span>& out) {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(span.data());
   size_t from = 0;
   while (from < span.size()) {
@@ -91,33 +97,55 @@ void cut(const pcre2_code* code, pcre2_match_data* match, pcre2_match_context* c
     if (result == PCRE2_ERROR_NOMATCH) break;
     if (result < 0) fail("pre-tokenizer: PCRE2 error {} at byte {} of a text of {} bytes", result, from, span.size());
     const PCRE2_SIZE* at = pcre2_get_ovector_pointer(match);
-    if (at[0] > from) out.push_back(span.substr(from, at[0] - from));
-    out.push_back(span.substr(at[0], at[1] - at[0]));
+    if (at[0] > from) out.push_back({span.substr(from, at[0] - from), false});
+    out.push_back({span.substr(at[0], at[1] - at[0]), true});
     from = at[1];
   }
-  if (from < span.size()) out.push_back(span.substr(from));
+  if (from < span.size()) out.push_back({span.substr(from), false});
+}
+
+std::string_view joined(std::string_view left, std::string_view right) {
+  return {left.data(), left.size() + right.size()};  // neighbours of one text
+}
+
+// The pieces that the spans make (CutStep::Behaviour).
+void merge_spans(const std::vector<Span>& spans, CutStep::Behaviour behaviour, std::vector<std::string_view>& out) {
+  const size_t first = out.size();
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const bool match = spans[i].is_match, match_before = i > 0 && spans[i - 1].is_match;
+    bool join = false;
+    switch (behaviour) {
+      case CutStep::Behaviour::kIsolated: break;
+      case CutStep::Behaviour::kRemoved:
+        if (match) continue;
+        break;
+      case CutStep::Behaviour::kContiguous: join = i > 0 && match == match_before; break;
+      case CutStep::Behaviour::kMergedWithPrevious: join = i > 0 && match && !match_before; break;
+      case CutStep::Behaviour::kMergedWithNext: join = i > 0 && !match && match_before; break;
+    }
+    if (join && out.size() > first)
+      out.back() = joined(out.back(), spans[i].text);
+    else
+      out.push_back(spans[i].text);
+  }
 }
 
 }  // namespace
 
 struct PreTokenizer::Impl {
-  std::vector<Code> codes;
+  TextSteps steps;
+  std::vector<Code> codes;  // of steps.cuts
   std::unique_ptr<pcre2_match_context, ContextFree> context;
-  std::vector<NormalStep> normal;
-  bool ignore_merges = false, adds_bos = false;
+  bool adds_bos = false;
 };
 
-PreTokenizer::PreTokenizer(std::string_view name)
-    : PreTokenizer(
-          TextSteps{kind_of(name).nfc ? std::vector<NormalStep>{{NormalStep::Kind::kNfc}} : std::vector<NormalStep>{},
-                    kind_of(name).patterns, kind_of(name).ignore_merges}) {
+PreTokenizer::PreTokenizer(std::string_view name) : PreTokenizer(steps_of(kind_of(name))) {
   impl_->adds_bos = kind_of(name).adds_bos;
 }
 
 PreTokenizer::PreTokenizer(const TextSteps& steps) : impl_(std::make_unique<Impl>()) {
-  impl_->normal = steps.normal;
-  impl_->ignore_merges = steps.ignore_merges;
-  for (const std::string& pattern : steps.cuts) impl_->codes.push_back(compile(pattern));
+  impl_->steps = steps;
+  for (const CutStep& cut : steps.cuts) impl_->codes.push_back(compile(cut.pattern));
   impl_->context.reset(pcre2_match_context_create(nullptr));
   if (!impl_->context) throw std::bad_alloc();
   // The patterns backtrack over one repeat at most, so matching is linear and needs no limit; the default ones (10
@@ -137,26 +165,37 @@ std::vector<std::string_view> PreTokenizer::names() {
   return out;
 }
 
-bool PreTokenizer::normalises() const { return !impl_->normal.empty(); }
-bool PreTokenizer::ignore_merges() const { return impl_->ignore_merges; }
+bool PreTokenizer::normalises() const { return !impl_->steps.normal.empty() || !impl_->steps.prepare.empty(); }
+bool PreTokenizer::ignore_merges() const { return impl_->steps.ignore_merges; }
 bool PreTokenizer::adds_bos_by_default() const { return impl_->adds_bos; }
 
-std::string PreTokenizer::normalise(std::string_view text) const { return normalize(impl_->normal, text); }
+std::string PreTokenizer::normalise(std::string_view text) const { return normalize(impl_->steps.normal, text, true); }
+
+std::string PreTokenizer::prepare(std::string text, bool begins_input) const {
+  return impl_->steps.prepare.empty() ? std::move(text) : normalize(impl_->steps.prepare, text, begins_input);
+}
 
 std::vector<std::string_view> PreTokenizer::split(std::string_view text) const {
   std::unique_ptr<pcre2_match_data, MatchFree> match(pcre2_match_data_create(1, nullptr));
   if (!match) throw std::bad_alloc();
-  std::vector<std::string_view> pieces, spans, next;
+  std::vector<std::string_view> pieces, parts, next;
+  std::vector<Span> spans;
   each_run(
       text,
       [&](std::string_view run) {
-        spans.assign(1, run);
-        for (const Code& code : impl_->codes) {
+        parts.assign(1, run);
+        for (size_t i = 0; i < impl_->codes.size(); ++i) {
           next.clear();
-          for (const std::string_view span : spans) cut(code.get(), match.get(), impl_->context.get(), span, next);
-          spans.swap(next);
+          for (const std::string_view part : parts) {
+            spans.clear();
+            find_matches(impl_->codes[i].get(), match.get(), impl_->context.get(), part, spans);
+            if (impl_->steps.cuts[i].invert)
+              for (Span& span : spans) span.is_match = !span.is_match;
+            merge_spans(spans, impl_->steps.cuts[i].behaviour, next);
+          }
+          parts.swap(next);
         }
-        pieces.insert(pieces.end(), spans.begin(), spans.end());
+        pieces.insert(pieces.end(), parts.begin(), parts.end());
       },
       [&](std::string_view byte) { pieces.push_back(byte); });
   return pieces;

@@ -15,7 +15,8 @@ namespace pop {
 
 class PreTokenizer {
  public:
-  // smollm, gpt-2, llama-bpe, qwen2, default, or an alias of one (llama3, llama-v3, phi-2). Any other name is an error.
+  // smollm, gpt-2, llama-bpe, qwen2, olmo, dbrx, tekken, gpt-4o, deepseek-v3, default, or an alias of one (names()). Any
+  // other name is an error.
   explicit PreTokenizer(std::string_view name);
   // What a file says itself. A pattern that PCRE2 refuses is an error.
   explicit PreTokenizer(const TextSteps& steps);
@@ -29,16 +30,19 @@ class PreTokenizer {
   // The text as the model wants it: Unicode form C for qwen2, as its tokenizer.json says; the other names return the text
   // as it is.
   std::string normalise(std::string_view text) const;
-  bool normalises() const;
+  bool normalises() const;  // or prepare() changes anything
+
+  // What pre-tokenizers change of a normalised text between added tokens. begins_input: nothing stands before it.
+  std::string prepare(std::string text, bool begins_input) const;
 
   // TextSteps::ignore_merges (tokenizer.json "ignore_merges").
   bool ignore_merges() const;
 
-  // What a model of this kind does about BOS when the file does not say (Llama-3's tokenizer.json adds it, no other
-  // does).
+  // What a model of this kind does about BOS when the file does not say (the tokenizer.json of Llama-3 and of Tekken
+  // models add it, no other does).
   bool adds_bos_by_default() const;
 
-  // The pieces of `text` in order, views into it; together they are all of it. Each byte that is not part of
+  // The pieces of `text` in order, views into it; together they are all of it but for what CutStep says goes. Each byte that is not part of
   // well-formed UTF-8 is a piece of its own, and what stands between such bytes is cut as if it stood alone.
   // Thread-safe.
   std::vector<std::string_view> split(std::string_view text) const;

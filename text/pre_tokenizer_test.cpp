@@ -54,7 +54,7 @@ TEST(PreTokenizer, AliasesCutAsWhatTheyStandFor) {
   EXPECT_EQ(PreTokenizer("llama-v3").split(text), PreTokenizer("llama-bpe").split(text));
   EXPECT_EQ(PreTokenizer("phi-2").split(text), PreTokenizer("gpt-2").split(text));
   EXPECT_NE(PreTokenizer("gpt-2").split(text), PreTokenizer("llama-bpe").split(text));
-  EXPECT_EQ(PreTokenizer::names().size(), 8u);
+  EXPECT_EQ(PreTokenizer::names().size(), 16u);
   EXPECT_TRUE(PreTokenizer("llama3").ignore_merges());
   EXPECT_TRUE(PreTokenizer("llama3").adds_bos_by_default());
   EXPECT_FALSE(PreTokenizer("qwen2").ignore_merges());

@@ -37,8 +37,8 @@ class ScoreBpe : public TokenModel {
   struct Run {
     std::string_view text;
     std::vector<Symbol> symbols;
-    std::vector<uint64_t>& heap;                             // rank << 32 | left symbol
-    std::unordered_map<std::string_view, size_t> halves;     // unused tokens that were made: bytes of the left half
+    std::vector<uint64_t>& heap;                          // rank << 32 | left symbol
+    std::unordered_map<std::string_view, size_t> halves;  // unused tokens that were made: bytes of the left half
     std::string_view of(const Symbol& s) const { return text.substr(s.begin, s.size); }
   };
   const Target* find(std::string_view text) const;
@@ -49,7 +49,7 @@ class ScoreBpe : public TokenModel {
   bool append(const Run& run, std::string_view text, bool unknown_before, std::vector<int32_t>& out) const;
 
   const Vocabulary& vocabulary_;
-  std::vector<std::string> texts_;                       // of targets_
+  std::vector<std::string> texts_;                        // of targets_
   std::unordered_map<std::string_view, Target> targets_;  // keys view texts_
   AddedTokens user_defined_;
   size_t longest_ = 0;  // bytes of the longest target
@@ -57,14 +57,14 @@ class ScoreBpe : public TokenModel {
 };
 
 // Rank by score, best first; equal scores share a rank, so that the leftmost of them is merged first.
-std::vector<uint32_t> ranks_of(const std::vector<float>& scores) {
-  std::vector<float> distinct = scores;
+std::vector<uint32_t> ranks_of(const std::vector<double>& scores) {
+  std::vector<double> distinct = scores;
   std::sort(distinct.begin(), distinct.end(), std::greater<>());
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   std::vector<uint32_t> out;
-  for (const float score : scores)
-    out.push_back(static_cast<uint32_t>(
-        std::lower_bound(distinct.begin(), distinct.end(), score, std::greater<>()) - distinct.begin()));
+  for (const double score : scores)
+    out.push_back(static_cast<uint32_t>(std::lower_bound(distinct.begin(), distinct.end(), score, std::greater<>()) -
+                                        distinct.begin()));
   return out;
 }
 

@@ -49,8 +49,7 @@ class Message {
     if (type_ != type) fail("{}: expected wire type {} in field {}, found {}", name_, type, field_, type_);
   }
   void take(uint64_t size) {
-    if (size > rest_.size())
-      fail("{}: expected {} bytes in field {}, found {}", name_, size, field_, rest_.size());
+    if (size > rest_.size()) fail("{}: expected {} bytes in field {}, found {}", name_, size, field_, rest_.size());
     value_ = rest_.substr(0, size);
     rest_.remove_prefix(size);
   }
@@ -102,48 +101,24 @@ void add_piece(std::string_view bytes, TokenizerData& data) {
 
 void read_trainer(std::string_view bytes, TrainerSpec& spec) {
   for (Message trainer(bytes, "tokenizer.model: trainer_spec"); trainer.next();) switch (trainer.field()) {
-      case 3:
-        spec.model_type = trainer.number();
-        break;
-      case 24:
-        spec.whitespace_suffix = trainer.flag();
-        break;
-      case 45:
-        spec.unk = trainer.text();
-        break;
-      case 46:
-        spec.bos = trainer.text();
-        break;
-      case 47:
-        spec.eos = trainer.text();
-        break;
-      case 48:
-        spec.pad = trainer.text();
-        break;
-      default:
-        break;
+      case 3: spec.model_type = trainer.number(); break;
+      case 24: spec.whitespace_suffix = trainer.flag(); break;
+      case 45: spec.unk = trainer.text(); break;
+      case 46: spec.bos = trainer.text(); break;
+      case 47: spec.eos = trainer.text(); break;
+      case 48: spec.pad = trainer.text(); break;
+      default: break;
     }
 }
 
 void read_normalizer(std::string_view bytes, NormalizerSpec& spec) {
   for (Message normalizer(bytes, "tokenizer.model: normalizer_spec"); normalizer.next();) switch (normalizer.field()) {
-      case 1:
-        spec.name = normalizer.text();
-        break;
-      case 2:
-        spec.charsmap = normalizer.text();
-        break;
-      case 3:
-        spec.add_dummy_prefix = normalizer.flag();
-        break;
-      case 4:
-        spec.remove_extra_whitespaces = normalizer.flag();
-        break;
-      case 5:
-        spec.escape_whitespaces = normalizer.flag();
-        break;
-      default:
-        break;
+      case 1: spec.name = normalizer.text(); break;
+      case 2: spec.charsmap = normalizer.text(); break;
+      case 3: spec.add_dummy_prefix = normalizer.flag(); break;
+      case 4: spec.remove_extra_whitespaces = normalizer.flag(); break;
+      case 5: spec.escape_whitespaces = normalizer.flag(); break;
+      default: break;
     }
 }
 

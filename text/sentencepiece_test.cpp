@@ -36,8 +36,8 @@ TokenizerData tiny() {
     data.tokens.push_back(fmt::format("<0x{:02X}>", byte));
     data.token_types.push_back(6);
   }
-  for (const char* token : {"\u2581", "a", "b", "\u2581a", "ab", "\u2581ab", "aa", "aaaa", "Hello", "\u2581Hello",
-                            "H", "e", "l", "o", "He", "ll", "llo", "\n", "\u2581\u2581"})
+  for (const char* token : {"\u2581", "a", "b", "\u2581a", "ab", "\u2581ab", "aa", "aaaa", "Hello", "\u2581Hello", "H",
+                            "e", "l", "o", "He", "ll", "llo", "\n", "\u2581\u2581"})
     data.tokens.push_back(token);
   data.token_types.resize(data.tokens.size(), 1);
   for (size_t id = 0; id < data.tokens.size(); ++id) data.scores.push_back(id < 259 ? 0 : -float(id));
@@ -151,7 +151,8 @@ TEST(SentencePiece, UnusedTokensAreTakenApart) {
   const Tokenizer tokenizer(data);
   const auto a = id_of(tokenizer, "a");
   EXPECT_EQ(tokenizer.encode("baa", true), (Ids{id_of(tokenizer, " "), id_of(tokenizer, "b"), a, a}));
-  EXPECT_EQ(tokenizer.encode("baaaa", true), (Ids{id_of(tokenizer, " "), id_of(tokenizer, "b"), id_of(tokenizer, "aaaa")}));
+  EXPECT_EQ(tokenizer.encode("baaaa", true),
+            (Ids{id_of(tokenizer, " "), id_of(tokenizer, "b"), id_of(tokenizer, "aaaa")}));
 }
 
 TEST(SentencePiece, ControlTokensAreParsedOnlyWhenAskedFor) {
@@ -161,7 +162,8 @@ TEST(SentencePiece, ControlTokensAreParsedOnlyWhenAskedFor) {
   EXPECT_EQ(parsed.front(), id("<s>"));
   EXPECT_EQ(parsed[1], id("[INST]"));
   EXPECT_EQ(parsed.back(), id("[/INST]"));
-  for (const int32_t plain : tokenizer.encode("<s>[INST] x [/INST]</s><unk>", false)) EXPECT_FALSE(tokenizer.is_special(plain));
+  for (const int32_t plain : tokenizer.encode("<s>[INST] x [/INST]</s><unk>", false))
+    EXPECT_FALSE(tokenizer.is_special(plain));
   EXPECT_EQ(tokenizer.encode("<tool_call>", false), (Ids{id(" "), id("<tool_call>")}));
   EXPECT_TRUE(tokenizer.is_end_of_generation(id("</s>")));
 }
@@ -174,7 +176,8 @@ TEST(SentencePiece, RandomBytesComeBackExactly) {
     for (int round = 0; round < 400; ++round) {
       std::string text(random() % 300, ' ');
       for (char& byte : text) byte = round % 2 ? static_cast<char>(random()) : few[random() % few.size()];
-      const std::string expected = replace_all(text, kSpaceMark, " ");  // a mark in the text is a space to SentencePiece
+      const std::string expected =
+          replace_all(text, kSpaceMark, " ");  // a mark in the text is a space to SentencePiece
       const Ids ids = tokenizer.encode(text, false);
       ASSERT_EQ(tokenizer.decode(ids), expected) << name << " round " << round;
     }

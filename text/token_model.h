@@ -30,6 +30,7 @@ std::unique_ptr<TokenModel> make_token_model(const TokenizerData& data, const Vo
 
 // The single models, for make_token_model.
 std::unique_ptr<TokenModel> make_byte_bpe(const TokenizerData& data, const Vocabulary& vocabulary, bool ignore_merges);
+std::unique_ptr<TokenModel> make_char_bpe(const TokenizerData& data, const Vocabulary& vocabulary, bool ignore_merges);
 std::unique_ptr<TokenModel> make_score_bpe(const TokenizerData& data, const Vocabulary& vocabulary);
 
 std::unique_ptr<TokenModel> make_unigram(const TokenizerData& data, const Vocabulary& vocabulary);
@@ -37,8 +38,8 @@ std::unique_ptr<TokenModel> make_unigram(const TokenizerData& data, const Vocabu
 // Throws Error unless there is one finite score per token.
 void check_scores(const TokenizerData& data);
 
-// Appends what stands for text that no token is: its byte tokens, or the unknown token where there are none, once for
-// neighbours (`unknown_before`). Returns true if the last id is the unknown one.
+// Appends what stands for text that no token is: its byte tokens, or the unknown token (if any) where there are none, once
+// for neighbours (`unknown_before`). Returns true if the last id is the unknown one.
 bool append_unknown(std::string_view text, const Vocabulary& vocabulary, int32_t unknown, bool unknown_before,
                     std::vector<int32_t>& out);
 

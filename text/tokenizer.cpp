@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "text/normalize.h"
 #include "text/utf8.h"
 
 namespace pop {
@@ -51,10 +52,21 @@ Tokenizer::Tokenizer(const TokenizerData& data)
 }
 
 void Tokenizer::add_added_tokens(const TokenizerData& data) {
-  for (int32_t id = 0; id < vocab_size(); ++id) {
-    // SentencePiece looks for user-defined tokens in the text with marks: its model does that.
-    const bool found_in_text = type(id) == TokenType::kUserDefined && (data.model == "gpt2" || data.huggingface);
-    if (is_special(id) || found_in_text) added_.add(piece(id), id);
+  std::vector<AddedToken> tokens = data.added;
+  if (!data.huggingface)
+    for (int32_t id = 0; id < vocab_size(); ++id) {
+      // SentencePiece looks for user-defined tokens in the text with marks: its model does that.
+      const bool found_in_text = type(id) == TokenType::kUserDefined && data.model == "gpt2";
+      if (is_special(id) || found_in_text) tokens.push_back({id});
+    }
+  for (const AddedToken& token : tokens) {
+    if (token.single_word || token.lstrip || token.rstrip) rules_.emplace(token.id, token);
+    // Control tokens are looked for in the text as it is even if the file asks for the normalised one: what a chat
+    // template writes must be found, and what a user writes must be seen.
+    if (token.normalized && !is_special(token.id) && pre_.normalises())
+      normalised_added_.add(pre_.normalise(piece(token.id)), token.id);
+    else
+      added_.add(piece(token.id), token.id);
   }
 }
 
@@ -69,6 +81,7 @@ void Tokenizer::add_special_ids(const TokenizerData& data) {
   pad_ = checked("padding_token_id", data.pad);
   checked("unknown_token_id", data.unk);
   std::vector<int32_t> ends = {eos_, checked("eot_token_id", data.eot), checked("eom_token_id", data.eom)};
+  for (const int32_t id : data.ends) ends.push_back(checked("eos_token_id", id));
   for (const std::string_view mark : kEndMarks) {
     const auto found = find(mark);
     if (found && is_special(*found)) ends.push_back(*found);
@@ -95,30 +108,48 @@ bool Tokenizer::apply_bos(std::vector<int32_t>& ids, BosMode mode) const {
   return true;
 }
 
+// Calls plain(begin, end) for what lies between added tokens and token(id) for each of them, in order; accept(id, begin,
+// end) says whether one counts. One that does not is plain text, and no other token is looked for inside it.
+template <class Accept, class Plain, class Token>
+void Tokenizer::each_added(const AddedTokens& tokens, std::string_view text, Accept accept, Plain plain,
+                           Token token) const {
+  size_t from = 0;  // where the text since the last added token begins
+  for (size_t at = 0; at < text.size();) {
+    const auto [id, length] = tokens.match(text.substr(at));
+    if (id < 0) {
+      ++at;
+      continue;
+    }
+    size_t begin = at, end = at + length;
+    at = end;
+    const auto rule = rules_.find(id);
+    const bool inside_word = rule != rules_.end() && rule->second.single_word &&
+                             (ends_with_word(text.substr(0, begin)) || begins_with_word(text.substr(end)));
+    if (inside_word || !accept(id, begin, end)) continue;
+    if (rule != rules_.end() && rule->second.lstrip) begin -= trailing_space(text.substr(from, begin - from));
+    if (rule != rules_.end() && rule->second.rstrip) end += leading_space(text.substr(end));
+    plain(from, begin);
+    token(id);
+    from = at = end;
+  }
+  plain(from, text.size());
+}
+
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special,
                                        std::span<const Range> literal) const {
   if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
     fail("text to tokenize: expected less than 2 GiB, found {} bytes", text.size());
   std::vector<int32_t> out;
   BpeScratch scratch;
-  size_t plain = 0;  // where the text since the last added token begins
-  for (size_t at = 0; at < text.size();) {
-    const auto [id, length] = added_.match(text.substr(at));
-    if (id < 0) {
-      ++at;
-      continue;
-    }
-    while (!literal.empty() && literal.front().end <= at) literal = literal.subspan(1);
-    const bool is_literal = !literal.empty() && literal.front().begin < at + length;
-    // A control token that is not to be parsed is plain text, and no other token is looked for inside it.
-    if ((parse_special && !is_literal) || !is_special(id)) {
-      encode_plain(text.substr(plain, at - plain), scratch, out);
-      out.push_back(id);
-      plain = at + length;
-    }
-    at += length;
-  }
-  encode_plain(text.substr(plain), scratch, out);
+  const auto counts = [&](int32_t id, size_t begin, size_t end) {
+    while (!literal.empty() && literal.front().end <= begin) literal = literal.subspan(1);
+    const bool is_literal = !literal.empty() && literal.front().begin < end;
+    return (parse_special && !is_literal) || !is_special(id);
+  };
+  each_added(
+      added_, text, counts,
+      [&](size_t begin, size_t end) { encode_plain(text.substr(begin, end - begin), begin == 0, scratch, out); },
+      [&](int32_t id) { out.push_back(id); });
   return out;
 }
 
@@ -132,10 +163,18 @@ std::vector<Tokenizer::Range> Tokenizer::control_ranges(std::string_view text) c
   return ranges;
 }
 
-void Tokenizer::encode_plain(std::string_view text, BpeScratch& scratch, std::vector<int32_t>& out) const {
+void Tokenizer::encode_plain(std::string_view text, bool begins_input, BpeScratch& scratch,
+                             std::vector<int32_t>& out) const {
   if (text.empty()) return;
   const std::string normal = pre_.normalise(text);
-  for (const std::string_view piece : pre_.split(normal)) model_->encode(piece, scratch, out);
+  each_added(
+      normalised_added_, normal, [](int32_t, size_t, size_t) { return true; },
+      [&](size_t begin, size_t end) {
+        if (begin == end) return;
+        const std::string part = pre_.prepare(normal.substr(begin, end - begin), begins_input && begin == 0);
+        for (const std::string_view piece : pre_.split(part)) model_->encode(piece, scratch, out);
+      },
+      [&](int32_t id) { out.push_back(id); });
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special, bool whole) const {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "text/added_tokens.h"
@@ -83,13 +84,16 @@ class Tokenizer {
  private:
   void add_added_tokens(const TokenizerData& data);
   void add_special_ids(const TokenizerData& data);
-  void encode_plain(std::string_view text, BpeScratch& scratch, std::vector<int32_t>& out) const;
+  template <class Accept, class Plain, class Token>
+  void each_added(const AddedTokens& tokens, std::string_view text, Accept accept, Plain plain, Token token) const;
+  void encode_plain(std::string_view text, bool begins_input, BpeScratch& scratch, std::vector<int32_t>& out) const;
 
   std::unique_ptr<const Vocabulary> vocabulary_;
   PreTokenizer pre_;
   std::unique_ptr<const TokenModel> model_;
   std::string missing_bytes_;
-  AddedTokens added_;
+  AddedTokens added_, normalised_added_;           // looked for in the text as it is, and in the normalised one
+  std::unordered_map<int32_t, AddedToken> rules_;  // of those that look at what stands around them
   std::vector<int32_t> end_of_generation_;
   int32_t bos_ = -1, eos_ = -1, pad_ = -1;
   bool add_bos_ = false, add_eos_ = false, adds_space_ = false;

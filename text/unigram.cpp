@@ -21,8 +21,8 @@ class Unigram : public TokenModel {
 
  private:
   struct Node {
-    double score = 0;   // of the best way to this place
-    size_t begin = 0;   // of its last token
+    double score = 0;  // of the best way to this place
+    size_t begin = 0;  // of its last token
     int32_t id = kNone;
   };
   static constexpr int32_t kNone = -2, kUnknown = -1;
@@ -30,7 +30,7 @@ class Unigram : public TokenModel {
 
   const Vocabulary& vocabulary_;
   AddedTokens tokens_;
-  std::vector<float> scores_;
+  std::vector<double> scores_;
   double best_score_ = std::numeric_limits<double>::lowest(), unknown_score_;
   int32_t unknown_;
   bool huggingface_;  // sums in float64, no bonus for user-defined tokens
@@ -44,10 +44,11 @@ Unigram::Unigram(const TokenizerData& data, const Vocabulary& vocabulary)
     const auto type = vocabulary.type(static_cast<int32_t>(id));
     if (type != TokenType::kNormal && type != TokenType::kUserDefined) continue;
     const bool user = !huggingface_ && type == TokenType::kUserDefined;
+    if (vocabulary.find_normal(data.tokens[id]) != static_cast<int32_t>(id)) continue;  // beside the model
     if (!data.tokens[id].empty()) tokens_.add(data.tokens[id], static_cast<int32_t>(id));
     if (user) continue;
-    worst = std::min<double>(worst, scores_[id]);
-    best_score_ = std::max<double>(best_score_, scores_[id]);
+    worst = std::min(worst, scores_[id]);
+    best_score_ = std::max(best_score_, scores_[id]);
   }
   unknown_score_ = worst - kUnknownPenalty;
 }

@@ -59,7 +59,7 @@ std::string marks_for_spaces(std::string_view text) { return replace_all(text, "
 }  // namespace
 
 Vocabulary::Vocabulary(const TokenizerData& data) : keys_(data.keys), byte_level_(data.model == "gpt2") {
-  if (!byte_level_ && data.model != "llama" && data.model != "unigram")
+  if (!byte_level_ && data.model != "llama" && data.model != "unigram" && data.model != "bpe")
     fail("{}model: expected \"gpt2\" (byte-level BPE) or \"llama\" (SentencePiece BPE), found \"{}\"", keys_,
          printable(data.model));
   if (data.tokens.empty()) fail("{}tokens: expected a vocabulary, found no tokens", keys_);
@@ -133,8 +133,7 @@ void Vocabulary::add_spelt(const TokenizerData& data) {
     const TokenType type = types_[id];
     if (type == TokenType::kByte) {
       const auto byte = byte_of(texts_[id]);
-      if (!byte)
-        fail("{}tokens: expected \"<0xHH>\" as byte token {}, found \"{}\"", keys_, id, printable(texts_[id]));
+      if (!byte) fail("{}tokens: expected \"<0xHH>\" as byte token {}, found \"{}\"", keys_, id, printable(texts_[id]));
       byte_ids_[*byte] = static_cast<int32_t>(id);
       append(std::string(1, static_cast<char>(*byte)));
     } else if (type == TokenType::kControl || type == TokenType::kUnknown) {
@@ -145,13 +144,15 @@ void Vocabulary::add_spelt(const TokenizerData& data) {
   }
   const auto bytes = std::count_if(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id >= 0; });
   if (bytes != 0 && bytes != 256) fail("{}token_type: expected no byte tokens or all 256, found {}", keys_, bytes);
-  if (bytes == 0 && data.unk < 0)
+  if (bytes == 0 && data.unk < 0 && !data.huggingface)
     fail("{}unknown_token_id: expected one, since there are no byte tokens, found none", keys_);
+  std::vector<bool> beside(texts_.size());
+  for (const AddedToken& token : data.added) beside.at(static_cast<size_t>(token.id)) = !token.in_model;
   for (int32_t id = 0; id < size(); ++id) {
     const TokenType type = types_[static_cast<size_t>(id)];
     if (type == TokenType::kUnused) continue;
     const bool plain = type == TokenType::kNormal || type == TokenType::kUserDefined;
-    if (plain) by_key_.emplace(texts_[static_cast<size_t>(id)], id);
+    if (plain && !beside[static_cast<size_t>(id)]) by_key_.emplace(texts_[static_cast<size_t>(id)], id);
     if (type != TokenType::kNormal && type != TokenType::kByte) other_.emplace(piece(id), id);
   }
 }

@@ -50,9 +50,9 @@ class Vocabulary {
   std::string keys_;
   bool byte_level_;
   std::vector<TokenType> types_;
-  std::vector<std::string> texts_;  // as the file has them
-  std::vector<char> bytes_;         // of all tokens, one after the other
-  std::vector<uint64_t> offsets_;   // [size + 1] into bytes_
+  std::vector<std::string> texts_;                                          // as the file has them
+  std::vector<char> bytes_;                                                 // of all tokens, one after the other
+  std::vector<uint64_t> offsets_;                                           // [size + 1] into bytes_
   std::unordered_map<std::string_view, int32_t> by_text_, by_key_, other_;  // keys view texts_ or bytes_
   std::array<int32_t, 256> byte_ids_;
 };

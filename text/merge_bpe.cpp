@@ -1,8 +1,10 @@
-// BPE by a list of merges, over bytes.
+// BPE by a list of merges, over bytes or over characters.
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
 #include "text/token_model.h"
+#include "text/utf8.h"
 
 namespace pop {
 namespace {
@@ -18,8 +20,9 @@ BpeMerges read_merges(const TokenizerData& data, const Vocabulary& vocabulary) {
       fail("{}merges: expected \"left right\" as merge {}, found \"{}\"", data.keys, rank, printable(merge));
     const auto id_of = [&](const std::string& text) {
       const auto found = vocabulary.find_text(text);
-      // Only normal tokens: a merge that made a control token would let plain text forge one.
-      if (!found || vocabulary.type(*found) != TokenType::kNormal)
+      // No control tokens: a merge that made one would let plain text forge it.
+      const bool user = found && data.huggingface && vocabulary.type(*found) == TokenType::kUserDefined;
+      if (!found || (!user && vocabulary.type(*found) != TokenType::kNormal))
         fail("{}merges: merge {} (\"{}\") needs a normal token \"{}\", the vocabulary has {}", data.keys, rank,
              printable(merge), printable(text), found ? "another type" : "none");
       return *found;
@@ -54,7 +57,47 @@ class ByteBpe : public TokenModel {
   bool ignore_merges_;  // a piece that is a token as a whole is that token whatever the merges say
 };
 
+// Characters that are no token become their byte tokens, or the unknown token, before anything is merged.
+class CharBpe : public TokenModel {
+ public:
+  CharBpe(const TokenizerData& data, const Vocabulary& vocabulary, bool ignore_merges)
+      : vocabulary_(vocabulary),
+        merges_(read_merges(data, vocabulary)),
+        ignore_merges_(ignore_merges),
+        fuse_unknown_(data.fuse_unknown),
+        unknown_(data.unk) {}
+
+  void encode(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const override {
+    if (ignore_merges_)
+      if (const auto whole = vocabulary_.find_normal(piece)) return out.push_back(*whole);
+    std::vector<int32_t> ids;
+    bool unknown = false;
+    for (size_t at = 0; at < piece.size();) {
+      const size_t length = std::max<size_t>(1, utf8_char_length(piece.substr(at)));
+      const std::string_view character = piece.substr(at, length);
+      if (const auto id = vocabulary_.find_normal(character))
+        ids.push_back(*id), unknown = false;
+      else
+        unknown = append_unknown(character, vocabulary_, unknown_, unknown && fuse_unknown_, ids);
+      at += length;
+    }
+    scratch.symbols.clear();
+    for (const int32_t id : ids) scratch.symbols.push_back({id, 0, 0});
+    merges_.merge(scratch, out);
+  }
+
+ private:
+  const Vocabulary& vocabulary_;
+  BpeMerges merges_;
+  bool ignore_merges_, fuse_unknown_;
+  int32_t unknown_;
+};
+
 }  // namespace
+
+std::unique_ptr<TokenModel> make_char_bpe(const TokenizerData& data, const Vocabulary& vocabulary, bool ignore_merges) {
+  return std::make_unique<CharBpe>(data, vocabulary, ignore_merges);
+}
 
 std::unique_ptr<TokenModel> make_byte_bpe(const TokenizerData& data, const Vocabulary& vocabulary, bool ignore_merges) {
   return std::make_unique<ByteBpe>(data, vocabulary, ignore_merges);
