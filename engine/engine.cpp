@@ -92,9 +92,7 @@ std::string Engine::decode(std::span<const int32_t> ids, bool skip_special) cons
 std::string Engine::token_text(int32_t id) const {
   return impl_->text->has_tokenizer() ? std::string(impl_->text->tokenizer().piece(id)) : "";
 }
-bool Engine::ends_generation(int32_t id) const {
-  return impl_->text->has_tokenizer() && impl_->text->tokenizer().is_end_of_generation(id);
-}
+bool Engine::ends_generation(int32_t id) const { return impl_->text->ends_generation(id); }
 std::vector<int32_t> Engine::chat_prompt(std::span<const ChatMessage> messages) const {
   return impl_->text->chat_prompt(messages);
 }

@@ -21,7 +21,7 @@ namespace pop {
 using Exception = std::runtime_error;  // what the library throws derives from it
 
 struct EngineOptions {
-  std::string model{};                 // a GGUF file, or the first part of a split one
+  std::string model{};                 // a GGUF file, the first part of a split one, or a Hugging Face folder
   int threads = 0;                     // 0: the CPUs this process may use
   std::string isa{};                   // "" or "auto": best available; "scalar", "avx2", "avx512"
   std::string activations = "auto";    // auto | f32 | bf16 | i16 | i8

@@ -289,8 +289,7 @@ class Generation {
     while (result_.finish_reason.empty()) {
       const int32_t id = sampler_.sample(logits_, seen);
       run_.watch.mark(Part::Sampling);
-      const bool ends =
-          !options_.ignore_eos && engine_.text->has_tokenizer() && engine_.text->tokenizer().is_end_of_generation(id);
+      const bool ends = !options_.ignore_eos && engine_.text->ends_generation(id);
       seen.push_back(id);
       if (ends || !answer_.add(id)) {
         result_.finish_reason = "stop";

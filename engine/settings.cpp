@@ -111,7 +111,7 @@ int threads_of(int asked) {
   return asked;
 }
 
-std::string model_hash(const GgufFile& file, bool full) {
+std::string model_hash(const TensorSource& file, bool full) {
   const MappedFile& mapped = file.files().front();
   const auto bytes = mapped.bytes();
   if (full) {
@@ -148,8 +148,10 @@ Engine::Impl::Impl(const EngineOptions& o)
   options.on_load = nullptr;  // the caller's, for the load only
   if (kv == KvType::Q8_0 && model->spec.head_dim % 32 != 0)
     fail("kv: q8_0 stores 32 elements together: expected heads of a multiple of 32, found {} in {}",
-         model->spec.head_dim, model->file.path());
-  text = std::make_unique<TextModel>(model->file, o.bos, model->spec.vocab);
+         model->spec.head_dim, model->file().path());
+  text = model->gguf() != nullptr ? std::make_unique<TextModel>(*model->gguf(), o.bos, model->spec.vocab)
+                                  : std::make_unique<TextModel>(model->folder()->path(), o.bos, model->spec.vocab,
+                                                                model->folder()->end_ids());
   fill_info();
   info.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -160,7 +162,7 @@ void Engine::Impl::expect_weights() const {
 
 void Engine::Impl::fill_info() {
   const ModelSpec& s = model->spec;
-  const GgufFile& file = model->file;
+  const TensorSource& file = model->file();
   info.path = options.model;
   info.architecture = s.architecture;
   info.name = s.name;
@@ -170,12 +172,18 @@ void Engine::Impl::fill_info() {
   info.tied_head = s.tied_head;
   info.context = options.context > 0 ? options.context : std::min(s.context_trained, 8192);
   info.warnings = model->warnings;
+  if (s.context_limit > 0 && info.context > s.context_limit)
+    fail(
+        "ctx: expected at most {} tokens, found {}: {} scales positions beyond by the length of the text (dynamic), "
+        "which "
+        "is not run",
+        s.context_limit, info.context, file.path());
   if (info.context > s.context_trained)
     info.warnings.push_back(
         fmt::format("--ctx: {} tokens, but the model was trained on {}: what it says beyond is "
                     "worth little",
                     info.context, s.context_trained));
-  constexpr const char* kScaling[] = {"none", "linear", "yarn"};
+  constexpr const char* kScaling[] = {"none", "linear", "yarn", "dynamic"};
   info.rope_scaling = s.rope.frequency_divisors.empty() ? kScaling[size_t(s.rope.scaling)] : "llama3";
   info.tokenizer_model = text->model_name(), info.tokenizer_pre = text->pre_name();
   info.chat_template = text->template_source();
@@ -185,19 +193,23 @@ void Engine::Impl::fill_info() {
   info.model_sha256 = options.full_hash ? model_hash(file, true) : model_id;
   info.isa = kernels.name;
   info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool->threads();
-  for (const GgufKey& key : file.keys()) info.metadata.emplace_back(printable(key.name), key.value.text());
+  if (const GgufFile* gguf = model->gguf()) {
+    for (const GgufKey& key : gguf->keys()) info.metadata.emplace_back(printable(key.name), key.value.text());
+  } else {
+    for (const auto& [key, value] : model->folder()->config().all().items())
+      info.metadata.emplace_back(printable(key), printable(value.dump(-1, ' ', true), 80));
+  }
   if (!options.text_only) fill_arithmetic();
 }
 
 void Engine::Impl::fill_tensor_types() {
   std::vector<std::pair<std::string, int>>& types = info.tensor_types;
-  for (const GgufTensorInfo& tensor : model->file.tensors()) {
+  for (const TensorInfo& tensor : model->file().tensors()) {
     uint64_t elements = 1;
     for (const int64_t n : tensor.shape) elements *= uint64_t(n);
     info.parameters += elements;
-    const std::string type = tensor.type ? traits(*tensor.type).name : fmt::format("type {}", tensor.ggml_type);
-    auto it = std::find_if(types.begin(), types.end(), [&](const auto& t) { return t.first == type; });
-    if (it == types.end()) it = types.insert(types.end(), {type, 0});
+    auto it = std::find_if(types.begin(), types.end(), [&](const auto& t) { return t.first == tensor.type_text; });
+    if (it == types.end()) it = types.insert(types.end(), {tensor.type_text, 0});
     ++it->second;
   }
 }

@@ -1,5 +1,6 @@
 #include "engine/text_model.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "base/error.h"
@@ -91,8 +92,8 @@ TextModel::TextModel(const GgufFile& file, const std::string& bos_mode, int voca
   template_source_ = file.get_string("tokenizer.chat_template", "");
 }
 
-TextModel::TextModel(const std::string& folder, const std::string& bos_mode, int vocab)
-    : path_(folder), bos_mode_(parse_bos_mode(bos_mode)) {
+TextModel::TextModel(const std::string& folder, const std::string& bos_mode, int vocab, std::vector<int32_t> end_ids)
+    : path_(folder), bos_mode_(parse_bos_mode(bos_mode)), end_ids_(std::move(end_ids)) {
   const FolderText text = read_folder_text(folder, vocab);
   if (text.tokenizer) {
     model_ = text.tokenizer->model;
@@ -100,6 +101,11 @@ TextModel::TextModel(const std::string& folder, const std::string& bos_mode, int
     tokenizer_ = std::make_unique<Tokenizer>(*text.tokenizer);
   }
   template_source_ = text.chat_template;
+}
+
+bool TextModel::ends_generation(int32_t id) const {
+  return std::find(end_ids_.begin(), end_ids_.end(), id) != end_ids_.end() ||
+         (tokenizer_ != nullptr && tokenizer_->is_end_of_generation(id));
 }
 
 const Tokenizer& TextModel::tokenizer() const {

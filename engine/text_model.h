@@ -16,11 +16,12 @@ class TextModel {
  public:
   // A file without a tokenizer gives a model that computes ids only; a damaged one throws Error.
   TextModel(const GgufFile& file, const std::string& bos_mode, int vocab);
-  // The same from a Hugging Face folder (text/hf_folder.h).
-  TextModel(const std::string& folder, const std::string& bos_mode, int vocab);
+  // The same from a Hugging Face folder (text/hf_folder.h). end_ids: those that end a generation with or without a tokenizer.
+  TextModel(const std::string& folder, const std::string& bos_mode, int vocab, std::vector<int32_t> end_ids = {});
 
   const Tokenizer& tokenizer() const;  // throws Error if there is none
   bool has_tokenizer() const { return tokenizer_ != nullptr; }
+  bool ends_generation(int32_t id) const;
   const std::string& model_name() const { return model_; }
   const std::string& pre_name() const { return pre_; }
   const std::string& template_source() const { return template_source_; }
@@ -37,6 +38,7 @@ class TextModel {
   std::string path_, model_, pre_, template_source_;
   BosMode bos_mode_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::vector<int32_t> end_ids_;
   mutable std::unique_ptr<ChatTemplate> template_;  // compiled at first use: a broken template must not stop `run`
 };
 

@@ -67,7 +67,6 @@ struct GgufFile::Impl {
   std::string path;
   std::vector<MappedFile> files;  // empty if opened from memory
   int parts = 1;
-  uint64_t file_bytes = 0;
   GgufPart part;                     // the first part; its tensors: those of all parts
   std::vector<size_t> tensor_order;  // of part.tensors, by name
 
@@ -116,7 +115,6 @@ void GgufFile::Impl::open_other_parts() {
     GgufPart other = parse_file(file);
     check_split_keys(other, file.path(), i, name->count);
     std::move(other.tensors.begin(), other.tensors.end(), std::back_inserter(part.tensors));
-    file_bytes += file.bytes().size();
     files.push_back(std::move(file));
   }
   parts = static_cast<int>(name->count);
@@ -129,7 +127,6 @@ void GgufFile::Impl::open_other_parts() {
 GgufFile::GgufFile(const std::string& path) : impl_(std::make_unique<Impl>()) {
   MappedFile file(path);
   impl_->path = path;
-  impl_->file_bytes = file.bytes().size();
   impl_->part = parse_file(file);
   impl_->files.push_back(std::move(file));
   impl_->open_other_parts();
@@ -141,7 +138,6 @@ GgufFile::GgufFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GgufFile GgufFile::from_bytes(std::span<const uint8_t> bytes, const std::string& name) {
   auto impl = std::make_unique<Impl>();
   impl->path = name;
-  impl->file_bytes = bytes.size();
   impl->part = parse_gguf(bytes, name);
   if (impl->split_number(impl->part, name, "split.count", 1) > 1)
     fail("{}: a split model must be opened by its path", name);
@@ -157,13 +153,6 @@ const std::string& GgufFile::path() const { return impl_->path; }
 uint32_t GgufFile::version() const { return impl_->part.version; }
 int GgufFile::parts() const { return impl_->parts; }
 std::span<const MappedFile> GgufFile::files() const { return impl_->files; }
-uint64_t GgufFile::file_bytes() const { return impl_->file_bytes; }
-
-uint64_t GgufFile::tensor_bytes() const {
-  uint64_t bytes = 0;  // cannot overflow: tensors lie within their files and do not overlap
-  for (const GgufTensorInfo& info : impl_->part.tensors) bytes += info.bytes;
-  return bytes;
-}
 
 std::span<const GgufKey> GgufFile::keys() const { return impl_->part.keys; }
 
@@ -172,40 +161,10 @@ const GgufValue* GgufFile::find_key(std::string_view key) const {
   return found ? &found->value : nullptr;
 }
 
-std::span<const GgufTensorInfo> GgufFile::tensors() const { return impl_->part.tensors; }
+std::span<const TensorInfo> GgufFile::tensors() const { return impl_->part.tensors; }
 
-const GgufTensorInfo* GgufFile::find(std::string_view name) const {
+const TensorInfo* GgufFile::find(std::string_view name) const {
   return find_named(impl_->part.tensors, impl_->tensor_order, name);
-}
-
-RawTensor GgufFile::tensor(std::string_view name) const {
-  const GgufTensorInfo* info = find(name);
-  if (info == nullptr) fail("{}: tensor '{}' is missing", path(), printable(name));
-  if (!info->type) {
-    fail("{}: tensor '{}': expected a tensor type this program can read, found {}", path(), printable(name),
-         ggml_type_text(info->ggml_type));
-  }
-  return {info->name, *info->type, info->shape, {info->data, info->bytes}};
-}
-
-RawTensor GgufFile::tensor(std::string_view name, const std::vector<int64_t>& shape) const {
-  return tensor(name, shape, {});
-}
-
-RawTensor GgufFile::tensor(std::string_view name, const std::vector<int64_t>& shape,
-                           const std::vector<DType>& accepted) const {
-  const GgufTensorInfo* info = find(name);
-  std::string types;
-  for (const DType type : accepted) types += fmt::format("{}{}", types.empty() ? " of " : " or ", traits(type).name);
-  if (info == nullptr)
-    fail("{}: tensor '{}' is missing: expected {}{}", path(), printable(name), shape_text(shape), types);
-  const bool type_ok = !info->type || accepted.empty() ||  // an unknown type has its own message
-                       std::find(accepted.begin(), accepted.end(), *info->type) != accepted.end();
-  if (info->shape != shape || !type_ok) {
-    fail("{}: tensor '{}': expected {}{}, found {} of {}", path(), printable(name), shape_text(shape), types,
-         shape_text(info->shape), ggml_type_text(info->ggml_type));
-  }
-  return tensor(name);
 }
 
 }  // namespace pop

@@ -12,8 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/mapped_file.h"
-#include "tensor/dtype.h"
+#include "formats/tensor_source.h"
 
 namespace pop {
 
@@ -55,41 +54,23 @@ struct GgufKey {
   GgufValue value;
 };
 
-// What the file says about a tensor.
-struct GgufTensorInfo {
-  std::string name;
-  uint32_t ggml_type = 0;
-  std::optional<DType> type;   // empty: a type this engine does not know; then the size is unknown too
-  std::vector<int64_t> shape;  // outermost first, [rows, cols]: the reverse of the file's order
-  const uint8_t* data = nullptr;
-  uint64_t bytes = 0;  // 0 if the type is unknown
-};
-
-// A tensor of a known type. Shape outermost first; data: product of shape elements, rows one after another.
-struct RawTensor {
-  std::string name;
-  DType type;
-  std::vector<int64_t> shape;
-  std::span<const uint8_t> data;
-};
-
-class GgufFile {
+class GgufFile : public TensorSource {
  public:
   // A split model (NAME-00001-of-0000N.gguf) is opened by its first part, which opens all. Throws Error: no GGUF, another
   // version, big-endian, damaged or cut, a part that is not the first, parts missing.
   explicit GgufFile(const std::string& path);
   // The same from memory the caller keeps alive (tests, fuzzing); `name` is used in messages. No split files.
   static GgufFile from_bytes(std::span<const uint8_t> bytes, const std::string& name);
-  ~GgufFile();
+  ~GgufFile() override;
   GgufFile(GgufFile&&) noexcept;
   GgufFile& operator=(GgufFile&&) noexcept;
 
-  const std::string& path() const;  // of the first part
+  const std::string& path() const override;  // of the first part
   uint32_t version() const;
   int parts() const;
-  std::span<const MappedFile> files() const;  // the parts; empty if opened from memory
-  uint64_t file_bytes() const;                // all parts
-  uint64_t tensor_bytes() const;              // of the tensors of known types
+  std::span<const MappedFile> files() const override;  // the parts
+  std::span<const TensorInfo> tensors() const override;
+  const TensorInfo* find(std::string_view name) const override;
 
   // Metadata. Of a split model: the first part's. A value of another type is an error that names file, key, expected, found.
   std::span<const GgufKey> keys() const;  // in the file's order
@@ -119,14 +100,6 @@ class GgufFile {
   std::vector<int64_t> get_ints(std::string_view key, std::optional<uint64_t> count = {}) const;  // any integer type
   std::vector<float> get_floats(std::string_view key, std::optional<uint64_t> count = {}) const;  // elements F32 only
   std::vector<bool> get_bools(std::string_view key, std::optional<uint64_t> count = {}) const;
-
-  // Tensors, of all parts, in the files' order.
-  std::span<const GgufTensorInfo> tensors() const;
-  const GgufTensorInfo* find(std::string_view name) const;
-  // The strict getter: the tensor must exist, have a type this engine knows, this shape, and one of these types.
-  RawTensor tensor(std::string_view name) const;
-  RawTensor tensor(std::string_view name, const std::vector<int64_t>& shape) const;
-  RawTensor tensor(std::string_view name, const std::vector<int64_t>& shape, const std::vector<DType>& accepted) const;
 
  private:
   struct Impl;

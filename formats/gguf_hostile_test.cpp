@@ -274,7 +274,7 @@ TEST(GgufHostile, EveryCutIsRefused) {
   const std::vector<uint8_t> file = rich_file();
   const GgufFile whole = GgufFile::from_bytes(file, kName);
   size_t needed = 0;  // after the last tensor only padding may be missing
-  for (const GgufTensorInfo& t : whole.tensors()) needed = std::max(needed, size_t(t.data - file.data()) + t.bytes);
+  for (const TensorInfo& t : whole.tensors()) needed = std::max(needed, size_t(t.data - file.data()) + t.bytes);
   ASSERT_GT(needed, file.size() - 64);
   for (size_t size = 0; size <= file.size(); ++size) {
     EXPECT_EQ(survives(std::span(file).first(size), size, 0), size >= needed) << size;

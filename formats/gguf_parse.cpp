@@ -30,6 +30,25 @@ const char* guess_format(std::string_view start) {
   return nullptr;
 }
 
+// Types of other engines, for messages.
+struct ForeignType {
+  uint32_t number;
+  const char* name;
+};
+constexpr ForeignType kForeignTypes[] = {{9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
+                                         {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {24, "I8"},     {25, "I16"},
+                                         {26, "I32"},   {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},  {34, "TQ1_0"},
+                                         {35, "TQ2_0"}, {39, "MXFP4"}, {40, "NVFP4"}};
+
+// "F32", "Q4_K", also types this engine cannot read ("IQ2_XXS"); "type 99" if nobody knows it.
+std::string type_text(uint32_t ggml_type) {
+  if (const std::optional<DType> type = dtype_from_ggml(ggml_type)) return traits(*type).name;
+  for (const ForeignType& foreign : kForeignTypes) {
+    if (foreign.number == ggml_type) return fmt::format("{} (type {})", foreign.name, ggml_type);
+  }
+  return fmt::format("type {}", ggml_type);
+}
+
 class Parser {
  public:
   Parser(std::span<const uint8_t> bytes, const std::string& name) : bytes_(bytes), name_(name) {}
@@ -149,7 +168,7 @@ class Parser {
   }
 
   void read_tensor(uint64_t index) {
-    GgufTensorInfo info;
+    TensorInfo info;
     info.name = read_text("a tensor name");
     if (info.name.empty()) fail("{}: tensor {}: its name is empty", name_, index);
     const std::string what = fmt::format("tensor '{}'", printable(info.name));
@@ -166,14 +185,15 @@ class Parser {
       }
       info.shape[i] = static_cast<int64_t>(dim);
     }
-    info.ggml_type = read<uint32_t>(what);
-    info.type = dtype_from_ggml(info.ggml_type);
+    const auto type = read<uint32_t>(what);
+    info.type = dtype_from_ggml(type);
+    info.type_text = type_text(type);
     if (info.type) info.bytes = tensor_bytes(info, product, what);
     offsets_.push_back(read<uint64_t>(what));
     part_.tensors.push_back(std::move(info));
   }
 
-  uint64_t tensor_bytes(const GgufTensorInfo& info, uint64_t elements, const std::string& what) const {
+  uint64_t tensor_bytes(const TensorInfo& info, uint64_t elements, const std::string& what) const {
     const DTypeTraits& t = traits(*info.type);
     if (info.shape.back() % t.block_elems != 0) {
       fail("{}: {}: expected rows of whole {} blocks ({} elements), found rows of {}", name_, what, t.name,
@@ -210,9 +230,9 @@ class Parser {
     std::iota(order.begin(), order.end(), size_t{0});
     std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return offsets_[a] < offsets_[b]; });
     uint64_t end = 0;
-    const GgufTensorInfo* previous = nullptr;
+    const TensorInfo* previous = nullptr;
     for (const size_t i : order) {
-      GgufTensorInfo& info = part_.tensors[i];
+      TensorInfo& info = part_.tensors[i];
       const uint64_t offset = offsets_[i];
       const std::string what = fmt::format("tensor '{}'", printable(info.name));
       if (offset % align != 0)
@@ -238,16 +258,6 @@ class Parser {
   GgufPart part_;
 };
 
-// Types of other engines, for messages.
-struct ForeignType {
-  uint32_t number;
-  const char* name;
-};
-constexpr ForeignType kForeignTypes[] = {{9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
-                                         {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {24, "I8"},     {25, "I16"},
-                                         {26, "I32"},   {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},  {34, "TQ1_0"},
-                                         {35, "TQ2_0"}, {39, "MXFP4"}, {40, "NVFP4"}};
-
 }  // namespace
 
 GgufPart parse_gguf(std::span<const uint8_t> bytes, const std::string& name) { return Parser(bytes, name).parse(); }
@@ -270,15 +280,5 @@ uint64_t min_value_bytes(GgufType type) {
   }
   fail("GGUF value type number {}: no such type", static_cast<uint32_t>(type));
 }
-
-std::string ggml_type_text(uint32_t ggml_type) {
-  if (const std::optional<DType> type = dtype_from_ggml(ggml_type)) return traits(*type).name;
-  for (const ForeignType& foreign : kForeignTypes) {
-    if (foreign.number == ggml_type) return fmt::format("{} (type {})", foreign.name, ggml_type);
-  }
-  return fmt::format("type {}", ggml_type);
-}
-
-std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 }  // namespace pop

@@ -91,7 +91,7 @@ inline uint64_t look_at_everything(const GgufFile& file) {
     sum += look_at_value(key.value);
     sum += ignoring_errors([&] { return get_by_type(file, key); });
   }
-  for (const GgufTensorInfo& info : file.tensors()) {
+  for (const TensorInfo& info : file.tensors()) {
     sum += ignoring_errors([&] {
       const RawTensor tensor = file.tensor(info.name, info.shape);
       uint64_t bytes = 0;

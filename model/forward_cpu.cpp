@@ -134,7 +134,7 @@ void head(const Pass& pass, const LogitsSink& sink) {
       const std::span<const float> of_row(logits + size_t(i) * vocab, vocab);
       if (!k.all_finite(of_row.data(), s.vocab))
         fail("{}: logits at position {} are not finite: damaged weights, or activations beyond the range of --kv",
-             pass.model.file.path(), pass.positions[row]);
+             pass.model.file().path(), pass.positions[row]);
       if (pass.phase == Phase::Decode) {
         const uint64_t bytes = bytes_read(w, {nullptr, s.vocab});
         pass.rows[size_t(row)].sequence->reads.head_bytes += bytes;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "base/error.h"
@@ -30,15 +31,14 @@ class Loader {
 
  private:
   void fetch_weights(ThreadPool& pool) {
-    if (options_.cache.empty() || model_.file.files().empty())
-      return model_.weights.fill(model_.file, pool, options_.progress);
-    const WeightCache cache(options_.cache, model_.file, model_.weights);
+    if (options_.cache.empty()) return model_.weights.fill(model_.file(), pool, options_.progress);
+    const WeightCache cache(options_.cache, model_.file(), model_.weights);
     if (auto found = cache.open(pool, options_.progress)) {
       model_.weights.use(std::move(found->file), found->offset);
       model_.from_cache = true;
       return;
     }
-    model_.weights.fill(model_.file, pool, options_.progress);
+    model_.weights.fill(model_.file(), pool, options_.progress);
     try {
       cache.write(model_.weights.block(), pool);
     } catch (const Error& error) {
@@ -90,25 +90,27 @@ class Loader {
   std::string name_of(const char* pattern) { return *known_.insert(layer_name(pattern, layer_)).first; }
 
   RawTensor tensor(const char* pattern, int rows, int cols) {
-    return model_.file.tensor(name_of(pattern), {rows, cols});
+    return model_.file().tensor(name_of(pattern), {rows, cols});
   }
 
   std::vector<float> vector(const char* pattern, int size) {
-    const RawTensor raw = model_.file.tensor(name_of(pattern), {size});
+    const RawTensor raw = model_.file().tensor(name_of(pattern), {size});
     std::vector<float> out(static_cast<size_t>(size));
     dequantize(raw.type, raw.data.data(), out.data(), size);
     for (const float v : out)
-      if (!std::isfinite(v)) fail("{}: tensor {}: expected finite numbers, found {}", model_.file.path(), raw.name, v);
+      if (!std::isfinite(v))
+        fail("{}: tensor {}: expected finite numbers, found {}", model_.file().path(), raw.name, v);
     return out;
   }
 
   // A tensor nobody asked for (a bias, an expert, a second norm) means that this is not the model we would run.
   void refuse_left_over() {
+    if (model_.spec.tied_head) known_.insert(names_.output);  // a copy of the embedding, of whoever saved both
     for (const char* pattern : names_.ignored)
       for (int l = 0; l < model_.spec.layers; ++l) known_.insert(layer_name(pattern, l));
-    for (const GgufTensorInfo& info : model_.file.tensors())
+    for (const TensorInfo& info : model_.file().tensors())
       if (known_.find(info.name) == known_.end())
-        fail("{}: tensor {}: not part of a {} model this engine runs", model_.file.path(), printable(info.name),
+        fail("{}: tensor {}: not part of a {} model this engine runs", model_.file().path(), printable(info.name),
              model_.spec.architecture);
   }
 
@@ -120,31 +122,44 @@ class Loader {
   std::vector<std::pair<Matrix*, int>> targets_;  // where the planned matrices go
 };
 
+// The rows of the embedding; a file that says their number must say the same.
+int vocabulary(const GgufFile& file, const ModelSpec& spec) {
+  const TensorInfo* embedding = file.find(kGgufNames.embedding);
+  if (embedding == nullptr || embedding->shape.size() != 2 || embedding->shape[0] > (1 << 24))
+    fail("{}: tensor {}: expected a matrix of at most {} token rows, found {}", file.path(), kGgufNames.embedding,
+         1 << 24, embedding == nullptr ? "none" : "another shape");
+  const std::string key = spec.architecture + ".vocab_size";
+  if (const auto said = file.find_u64(key); said && *said != uint64_t(embedding->shape[0]))
+    fail("{}: key {}: expected {}, the rows of tensor {}, found {}", file.path(), key, embedding->shape[0],
+         kGgufNames.embedding, *said);
+  return int(embedding->shape[0]);
+}
+
 }  // namespace
+
+Model::Model(const std::string& path)
+    : opened(is_folder(path) ? decltype(opened)(HfFolder(path)) : decltype(opened)(GgufFile(path))) {}
 
 std::unique_ptr<Model> Model::open(const std::string& path) {
   auto model = std::make_unique<Model>(path);
-  const Family& family = find_family(model->file);
-  const TensorNames& names = kGgufNames;
-  model->spec = read_spec(model->file, family);
-  const GgufTensorInfo* embedding = model->file.find(names.embedding);
-  if (embedding == nullptr || embedding->shape.size() != 2 || embedding->shape[0] > (1 << 24))
-    fail("{}: tensor {}: expected a matrix of at most {} token rows, found {}", path, names.embedding, 1 << 24,
-         embedding == nullptr ? "none" : "another shape");
-  model->spec.vocab = int(embedding->shape[0]);
-  const std::string key = model->spec.architecture + ".vocab_size";
-  if (const auto said = model->file.find_u64(key); said && *said != uint64_t(model->spec.vocab))
-    fail("{}: key {}: expected {}, the rows of tensor {}, found {}", path, key, model->spec.vocab, names.embedding,
-         *said);
-  model->spec.tied_head = model->file.find(names.output) == nullptr;
-  model->rope = RopeTable(model->spec.rope);
-  model->attention_scale = 1.f / std::sqrt(float(model->spec.head_dim));
+  ModelSpec& spec = model->spec;
+  if (const HfFolder* folder = model->folder()) {
+    spec = read_spec(folder->config(), find_family(folder->config()));
+    spec.name = std::filesystem::path(folder->path()).filename().string();
+  } else {
+    const GgufFile* file = model->gguf();
+    spec = read_spec(*file, find_family(*file));
+    spec.vocab = vocabulary(*file, spec);
+    spec.tied_head = file->find(kGgufNames.output) == nullptr;
+  }
+  model->rope = RopeTable(spec.rope);
+  model->attention_scale = 1.f / std::sqrt(float(spec.head_dim));
   return model;
 }
 
 std::unique_ptr<Model> Model::load(const std::string& path, const LoadOptions& options, ThreadPool& pool) {
   std::unique_ptr<Model> model = open(path);
-  Loader(*model, kGgufNames, options).load(pool);
+  Loader(*model, model->gguf() != nullptr ? kGgufNames : kHfNames, options).load(pool);
   return model;
 }
 
@@ -156,7 +171,7 @@ void Model::embed(int32_t token, float* out) const {
 
 void Model::release_embedding() const {
   if (spec.tied_head) return;
-  for (const MappedFile& part : file.files()) part.release(embedding.data);
+  for (const MappedFile& part : file().files()) part.release(embedding.data);
 }
 
 }  // namespace pop

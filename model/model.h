@@ -3,10 +3,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "formats/gguf.h"
+#include "formats/hf_folder.h"
 #include "model/rope.h"
 #include "model/spec.h"
 #include "model/weights.h"
@@ -33,9 +35,16 @@ struct LayerVectors {
 };
 
 struct Model {
-  explicit Model(const std::string& path) : file(path) {}
+  // A GGUF file, or a Hugging Face folder.
+  explicit Model(const std::string& path);
 
-  GgufFile file;
+  std::variant<GgufFile, HfFolder> opened;
+  const GgufFile* gguf() const { return std::get_if<GgufFile>(&opened); }
+  const HfFolder* folder() const { return std::get_if<HfFolder>(&opened); }
+  const TensorSource& file() const {
+    return std::visit([](const TensorSource& source) -> const TensorSource& { return source; }, opened);
+  }
+
   ModelSpec spec;
   RopeTable rope;
   float attention_scale = 1.f;  // of q.k before the softmax

@@ -11,7 +11,14 @@ struct RopeSpec {
   bool interleaved = false;  // pairs (2i, 2i+1), as GGUF stores the llama family; else (i, i + dim/2)
   int dim = 0;               // rotated dimensions of a head, even
   float theta = 10000.f;
-  enum class Scaling : uint8_t { None, Linear, Yarn } scaling = Scaling::None;
+  enum class Scaling : uint8_t {
+    None,
+    Linear,
+    Yarn,
+    // Other angles for all of a text once it is longer than the model was trained on: a token's result would depend on what
+    // follows it. Up to there nothing is scaled, and longer contexts are refused (ModelSpec::context_limit).
+    Dynamic
+  } scaling = Scaling::None;
   float factor = 1.f;                       // Linear, Yarn: positions are stretched by it
   int original_context = 0;                 // Yarn
   float beta_fast = 32.f, beta_slow = 1.f;  // Yarn: rotations that bound the ramp between the two regimes
@@ -24,6 +31,7 @@ struct ModelSpec {
   std::string name;
   int layers = 0, d = 0, f = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   int context_trained = 0;
+  int context_limit = 0;  // no context may be longer; 0: none
   float norm_eps = 1e-5f;
   bool tied_head = false;    // the embedding is the head
   bool qkv_bias = false;     // q, k and v have biases

@@ -70,7 +70,7 @@ std::span<const uint8_t> as_bytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-std::string name_hash(const GgufFile& file, const Weights& weights) {
+std::string name_hash(const TensorSource& file, const Weights& weights) {
   Sha256 hash;
   for (const MappedFile& part : file.files()) {
     hash.update(part.bytes().first(std::min<size_t>(part.bytes().size(), 1 << 20)));
@@ -80,7 +80,7 @@ std::string name_hash(const GgufFile& file, const Weights& weights) {
   return hash.hex();
 }
 
-std::string full_key(const GgufFile& file, const Weights& weights, const std::string& name) {
+std::string full_key(const TensorSource& file, const Weights& weights, const std::string& name) {
   Sha256 hash;
   hash.update(as_bytes(name));
   for (const MappedFile& part : file.files()) {
@@ -88,7 +88,7 @@ std::string full_key(const GgufFile& file, const Weights& weights, const std::st
     part.expect_random(true);
   }
   // Models tuned from one another share metadata and size, and unpacked archives their times: a page of each tensor differs.
-  for (const GgufTensorInfo& tensor : file.tensors())
+  for (const TensorInfo& tensor : file.tensors())
     hash.update({tensor.data, size_t(std::min<uint64_t>(tensor.bytes, kPage))});
   for (const MappedFile& part : file.files()) part.expect_random(false);
   std::set<std::string> probes;
@@ -151,7 +151,7 @@ void sync_folder(const std::string& folder) {
 
 }  // namespace
 
-WeightCache::WeightCache(const std::string& folder, const GgufFile& file, const Weights& weights)
+WeightCache::WeightCache(const std::string& folder, const TensorSource& file, const Weights& weights)
     : folder_(folder), block_bytes_(weights.block_bytes()) {
   const std::string name = name_hash(file, weights);
   path_ = fmt::format("{}/pop-{}.weights", folder, name.substr(0, 16));

@@ -15,7 +15,7 @@ class WeightCache {
  public:
   // `weights` is planned, not filled. The file's name in `folder` says which model in which layout; the key inside also the
   // model file's times and a sample of each tensor, and what this program's re-laying does to a probe of each type.
-  WeightCache(const std::string& folder, const GgufFile& file, const Weights& weights);
+  WeightCache(const std::string& folder, const TensorSource& file, const Weights& weights);
 
   const std::string& path() const { return path_; }
 

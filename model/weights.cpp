@@ -29,7 +29,7 @@ std::span<const uint8_t> rows_of(const RawTensor& part, int from, int to) {
   return part.data.subspan(size_t(from) * stride, size_t(to - from) * stride);
 }
 
-const MappedFile* file_of(const GgufFile& file, std::span<const uint8_t> part) {
+const MappedFile* file_of(const TensorSource& file, std::span<const uint8_t> part) {
   for (const MappedFile& f : file.files())
     if (part.data() >= f.bytes().data() && part.data() < f.bytes().data() + f.bytes().size()) return &f;
   return nullptr;
@@ -52,7 +52,7 @@ std::vector<Piece> cut(std::span<const PlannedMatrix> planned) {
   return pieces;
 }
 
-void fill_piece(const Piece& piece, const GgufFile& file, uint8_t* block) {
+void fill_piece(const Piece& piece, const TensorSource& file, uint8_t* block) {
   const PlannedMatrix& p = *piece.planned;
   const Matrix& m = p.matrix;
   const auto count = size_t(piece.to - piece.from), unit = p.parts.size();
@@ -98,7 +98,7 @@ int Weights::add(std::vector<RawTensor> parts, Layout wanted) {
   return int(planned_.size()) - 1;
 }
 
-void Weights::fill(const GgufFile& file, ThreadPool& pool, const LoadProgress& progress) {
+void Weights::fill(const TensorSource& file, ThreadPool& pool, const LoadProgress& progress) {
   memory_ = AlignedBuffer(bytes_);
   const std::vector<Piece> pieces = cut(planned_);
   std::vector<FilePart> parts;

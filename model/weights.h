@@ -10,7 +10,7 @@
 #include "base/aligned_buffer.h"
 #include "base/mapped_file.h"
 #include "base/thread_pool.h"
-#include "formats/gguf.h"
+#include "formats/tensor_source.h"
 #include "tensor/matrix.h"
 
 namespace pop {
@@ -38,7 +38,7 @@ class Weights {
 
   // Re-lays every matrix, in the order of the file, on all threads, while the disk reads ahead; pages of the file are given
   // back as they are used up, so that the process never holds the weights twice. Throws Error if memory is short.
-  void fill(const GgufFile& file, ThreadPool& pool, const LoadProgress& progress);
+  void fill(const TensorSource& file, ThreadPool& pool, const LoadProgress& progress);
 
   // In place of fill: from a file that holds the block from `offset` on, mapped and checked by the caller.
   void use(MappedFile cache, size_t offset);

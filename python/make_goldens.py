@@ -6,6 +6,7 @@ the file writers beside this file, so the goldens know nothing of the engine.
 
   python/make_goldens.py                       the tiny models (written too) and the default model
   python/make_goldens.py --only tiny-yarn      one of them
+  python/make_goldens.py --configs             with transformers 4: the configurations as that version writes them
 """
 
 import argparse
@@ -27,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests" / "goldens"
 DEFAULT = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 POSITIONS, GREEDY, TOP, SAMPLED = 64, 64, 8, 256
+MAJOR = int(transformers.__version__.split(".")[0])
+FOLDERS = {"tiny-llama3": "1GB", "tiny-qwen2": "1GB", "tiny-qwen2-yarn": "1GB", "tiny-qwen3": "200KB", "tiny-mistral": "100KB"}
 
 PROMPTS = {
     "english": "The lighthouse keeper climbed the winding stairs every evening, carrying a small brass lamp and a book of old "
@@ -64,8 +67,15 @@ def config_of(reader, rope):
         num_hidden_layers=meta["block_count"], num_attention_heads=heads, num_key_value_heads=meta["attention.head_count_kv"],
         head_dim=meta.get("attention.key_length", width // heads), rms_norm_eps=meta["attention.layer_norm_rms_epsilon"],
         max_position_embeddings=meta["context_length"], tie_word_embeddings="output.weight" not in names,
-        rope_parameters=dict(rope or {"rope_type": "default"}, rope_theta=meta["rope.freq_base"]),
-        attn_implementation="eager", bos_token_id=None, eos_token_id=None, **({"sliding_window": window} if window else {}))
+        attn_implementation="eager", bos_token_id=None, eos_token_id=None, **({"sliding_window": window} if window else {}),
+        **positions(rope, meta["rope.freq_base"]))
+
+
+def positions(rope, theta):
+    """The scaling in the words of the transformers at hand."""
+    if MAJOR < 5:
+        return dict(rope_theta=theta, rope_scaling=rope)
+    return dict(rope_parameters=dict(rope or {"rope_type": "default"}, rope_theta=theta))
 
 
 CONFIGS = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}
@@ -154,6 +164,24 @@ def tiny(name):
     golden(name, path, model_of(path, spec["rope"]), prompts)
 
 
+def folder(name):
+    """The model as transformers saves it, tests/goldens/hf/NAME: its logits are those of the GGUF file. Beside config.json of
+    version 5 lies config-4.json, what version 4 writes (`--configs` with that version installed)."""
+    spec, to = tiny_models.MODELS[name], GOLDENS / "hf" / name
+    model = model_of(GOLDENS / f"{name}.gguf", spec["rope"])
+    if spec["tied"]:
+        model.tie_weights()
+    model.save_pretrained(to, max_shard_size=FOLDERS[name])
+
+
+def config(name):
+    to = GOLDENS / "hf" / name
+    made = config_of(gguf.GGUFReader(GOLDENS / f"{name}.gguf"), tiny_models.MODELS[name]["rope"])
+    made.architectures = [transformers.AutoModelForCausalLM._model_mapping[type(made)].__name__]
+    made.torch_dtype = "float32"
+    made.to_json_file(to / f"config-{MAJOR}.json")
+
+
 def default():
     bpe = vocabulary.tokenizer(DEFAULT)
     prompts = {name: bpe.encode(text).ids[:POSITIONS] for name, text in PROMPTS.items()}
@@ -169,9 +197,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [*tiny_models.MODELS, "default"]
     parser.add_argument("--only", choices=names, action="append")
+    parser.add_argument("--configs", action="store_true", help="only config-4.json of the folders; needs transformers 4")
+    args = parser.parse_args()
     GOLDENS.mkdir(parents=True, exist_ok=True)
-    for name in parser.parse_args().only or names:
+    for name in args.only or names:
+        if args.configs:
+            if name in FOLDERS:
+                config(name)
+            continue
         default() if name == "default" else tiny(name)
+        if name in FOLDERS:
+            folder(name)
 
 
 if __name__ == "__main__":

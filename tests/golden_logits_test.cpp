@@ -1,7 +1,9 @@
 // Logits and greedy ids against Hugging Face transformers (tests/goldens, made by python/make_goldens.py).
 #include <cmath>
+#include <filesystem>
 
 #include "base/sanitizer.h"
+#include "base/temporary_folder.h"
 #include "engine/pop.h"
 #include "tests/golden.h"
 
@@ -79,16 +81,64 @@ TEST_P(GoldenLogits, EqualTransformers) {
     }
 }
 
+// The same models as transformers saves them, with the configuration that each of its versions writes.
+class GoldenFolders : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenFolders, EqualTransformers) {
+  const std::string name = GetParam(), folder = "tests/goldens/hf/" + name;
+  const Golden golden(name);
+  const test::TemporaryFolder version4;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string file = entry.path().filename().string();
+    if (file == "config.json") continue;
+    std::filesystem::create_symlink(std::filesystem::absolute(entry.path()),
+                                    version4.path() + "/" + (file == "config-4.json" ? "config.json" : file));
+  }
+  std::string hashes;
+  for (const std::string& path : {folder, version4.path() + "/", "tests/goldens/" + name + ".gguf"}) {
+    SCOPED_TRACE(path);
+    Engine engine({.model = path, .threads = 1, .activations = "f32", .kv = "f32", .prefill_chunk = 17});
+    for (const std::string prompt : golden.meta().at("prompts")) {
+      compare_logits(golden, prompt, engine, kTinyTolerance);
+      compare_greedy(golden, prompt, engine);
+    }
+    const auto ids = golden.array<int32_t>("random/ids");
+    hashes += engine.session()->generate(ids, {.max_tokens = 8, .ignore_eos = true}).logits_hash;
+  }
+  EXPECT_EQ(hashes.substr(0, 16), hashes.substr(16, 16));
+  if (name.starts_with("tiny-qwen")) {  // no rows are permuted: the same weights in the same order
+    EXPECT_EQ(hashes.substr(0, 16), hashes.substr(32, 16));
+  }
+}
+
+TEST(GoldenFolder, WeightCacheGivesTheSameBits) {
+  const test::TemporaryFolder cache;
+  std::string hashes;
+  for (const bool again : {false, true}) {
+    Engine engine({.model = "tests/goldens/hf/tiny-qwen3", .threads = 1, .cache = cache.path()});
+    EXPECT_EQ(engine.info().from_cache, again);
+    hashes +=
+        engine.session()->generate(std::vector<int32_t>{1, 2, 3}, {.max_tokens = 8, .ignore_eos = true}).logits_hash;
+  }
+  EXPECT_EQ(hashes.substr(0, 16), hashes.substr(16));
+}
+
+const auto kName = [](const auto& param) {
+  std::string name = param.param;
+  for (char& c : name)
+    if (c == '-') c = '_';
+  return name;
+};
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenFolders,
+                         testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen2-yarn", "tiny-qwen3", "tiny-mistral"),
+                         kName);
+
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          testing::Values("tiny-tied", "tiny-linear", "tiny-llama3", "tiny-yarn", "tiny-q4_1",
                                          "tiny-qwen2", "tiny-qwen2-yarn", "tiny-qwen3", "tiny-mistral",
                                          "smollm2-135m-q4_1"),
-                         [](const auto& param) {
-                           std::string name = param.param;
-                           for (char& c : name)
-                             if (c == '-') c = '_';
-                           return name;
-                         });
+                         kName);
 
 }  // namespace
 }  // namespace pop

@@ -33,7 +33,7 @@ std::string with_vocabulary(int vocab, const std::string& folder) {
       writer.set_payload(key.name, key.value.type(), key.value.bytes());
   for (int i = 0; i < vocab; ++i) tokens.push_back("token-" + std::to_string(i));
   writer.set_strings("tokenizer.ggml.tokens", tokens);
-  for (const GgufTensorInfo& info : file.tensors()) {
+  for (const TensorInfo& info : file.tensors()) {
     const RawTensor raw = file.tensor(info.name);
     const bool embedding = info.name == "token_embd.weight";
     std::vector<int64_t> shape = raw.shape;

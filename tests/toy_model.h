@@ -1,9 +1,9 @@
 // Copies of a small model with its matrices stored as another type: the same code must be right on every type.
 #pragma once
-#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "base/temporary_folder.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
 
@@ -14,7 +14,7 @@ inline std::string requantised(const std::string& source, DType type, const std:
   const GgufFile file(source);
   GgufWriter writer;
   for (const GgufKey& key : file.keys()) writer.set_payload(key.name, key.value.type(), key.value.bytes());
-  for (const GgufTensorInfo& info : file.tensors()) {
+  for (const TensorInfo& info : file.tensors()) {
     const RawTensor raw = file.tensor(info.name);
     int64_t elements = 1;
     for (const int64_t n : raw.shape) elements *= n;
@@ -44,7 +44,7 @@ inline std::string widened(const std::string& source, DType type, int d, int f, 
     if (!replaced) writer.set_payload(key.name, key.value.type(), key.value.bytes());
   }
   uint32_t random = 1;
-  for (const GgufTensorInfo& info : file.tensors()) {
+  for (const TensorInfo& info : file.tensors()) {
     std::vector<int64_t> shape = file.tensor(info.name).shape;
     const auto is = [&](const char* part) { return info.name.find(part) != std::string::npos; };
     if (shape.size() == 1) shape = {d};
@@ -66,19 +66,5 @@ inline std::string widened(const std::string& source, DType type, int d, int f, 
   writer.write(path);
   return path;
 }
-
-// A folder that goes with the test program's end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    char pattern[] = "/tmp/pop-test-XXXXXX";
-    path_ = mkdtemp(pattern);
-  }
-  ~TemporaryFolder() { std::system(("rm -r '" + path_ + "'").c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 }  // namespace pop::test

@@ -132,7 +132,8 @@ void add_output_options(CLI::App& app, OutputArgs& args) {
 
 void add_model_options(CLI::App& app, EngineOptions& options) {
   const char* group = "Model";
-  app.add_option("-m,--model", options.model, "GGUF file, or the first of a split one [the default model]")
+  app.add_option("-m,--model", options.model,
+                 "GGUF file, the first of a split one, or a Hugging Face folder [the default model]")
       ->option_text("PATH")
       ->check(not_empty())
       ->group(group);

@@ -123,9 +123,11 @@ void print_model(const ModelInfo& info) {
   for (const auto& [type, count] : info.tensor_types)
     types += fmt::format("{}{} {}", types.empty() ? "" : ", ", count, type);
   line("tensors", types);
-  line("tokenizer",
-       fmt::format("{} / {}, {} tokens; chat template: {}", printable(info.tokenizer_model),
-                   printable(info.tokenizer_pre), info.vocab, info.chat_template.empty() ? "none" : "yes"));
+  line("tokenizer", fmt::format("{}, {} tokens; chat template: {}",
+                                info.tokenizer_model.empty() ? "none"
+                                                             : fmt::format("{} / {}", printable(info.tokenizer_model),
+                                                                           printable(info.tokenizer_pre)),
+                                info.vocab, info.chat_template.empty() ? "none" : "yes"));
   line("memory", fmt::format("{} of weights + {} of cache ({} per token, {})", megabytes(double(info.weight_bytes)),
                              megabytes(double(info.kv_bytes_per_token) * info.context),
                              megabytes(double(info.kv_bytes_per_token)), info.kv));

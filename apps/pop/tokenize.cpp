@@ -23,7 +23,8 @@ struct TokenizeArgs {
 };
 
 void add_tokenizer_options(CLI::App& app, TokenizeArgs& args) {
-  app.add_option("-m,--model", args.engine.model, "GGUF file, or the first of a split one [the default model]")
+  app.add_option("-m,--model", args.engine.model,
+                 "GGUF file, the first of a split one, or a Hugging Face folder [the default model]")
       ->option_text("PATH")
       ->check(not_empty())
       ->group("Model");

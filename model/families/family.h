@@ -5,16 +5,27 @@
 #include <string_view>
 
 #include "formats/gguf.h"
+#include "formats/json_object.h"
 #include "model/spec.h"
 
 namespace pop {
 
+// In which layers config.json's sliding_window holds.
+enum class WindowRule : uint8_t {
+  None,     // the field means nothing to this family
+  All,      // in all, where it is given
+  ByLayer,  // layer_types says it, or use_sliding_window and max_window_layers
+};
+
 struct Family {
-  const char* architecture;          // general.architecture
+  const char* architecture;          // general.architecture and the beginning of its keys
+  const char* hf_class;              // in config.json's "architectures"
+  bool in_gguf = true;               // false: in GGUF files such models call themselves something else
   bool interleaved_in_gguf = false;  // converters permute W_q and W_k so that rotated pairs are neighbours
+  bool window_in_gguf = false;       // attention.sliding_window holds in all layers; else it is refused
   bool qkv_bias = false, qk_norm = false;
-  // Of the GGUF key attention.sliding_window; false: the family's files do not say in which layers it holds.
-  bool window_in_all_layers = false;
+  WindowRule window = WindowRule::None;
+  int window_default = 0;  // where config.json has no sliding_window at all
 };
 
 // Tensor names of a file format; {} is the layer number. All families of a format share them; which of them a model has, its
@@ -31,13 +42,16 @@ struct TensorNames {
   const char *gate, *up, *down;
   std::span<const char* const> ignored;  // tensors read elsewhere, or without effect on the result
 };
-extern const TensorNames kGgufNames;
+extern const TensorNames kGgufNames, kHfNames;
 
-// Throws Error naming the architecture and the known ones.
+// All of these throw Error naming the key or field: missing, out of range, not known, or not run by this engine.
 const Family& find_family(const GgufFile& file);
+const Family& find_family(const JsonObject& config);
 
-// What all families say, under keys that begin with the architecture, and what this one adds; `vocab` and `tied_head` are
-// seen from the tensors, by the caller. Throws Error naming the key: missing, out of range, or not run by this engine.
+// What all families say, and what this one adds; config: config.json of a Hugging Face folder. GGUF: `vocab` and `tied_head` are seen from the tensors, by the caller.
 ModelSpec read_spec(const GgufFile& file, const Family& family);
+ModelSpec read_spec(const JsonObject& config, const Family& family);
+// Of config.json, head_dim known already.
+RopeSpec read_rope(const JsonObject& config, int head_dim);
 
 }  // namespace pop

@@ -135,7 +135,7 @@ ModelSpec read_spec(const GgufFile& file, const Family& family) {
   if (const uint64_t experts = file.get_u64(keys("expert_count"), 0); experts != 0)
     keys.refuse("expert_count", kNotYet, experts);
   if (const int window = keys.integer_or("attention.sliding_window", 0, 0, 1 << 30); window != 0) {
-    if (!family.window_in_all_layers) keys.refuse("attention.sliding_window", kNotYet, window);
+    if (!family.window_in_gguf) keys.refuse("attention.sliding_window", kNotYet, window);
     spec.windows.assign(size_t(spec.layers), window);
   }
   spec.rope.interleaved = family.interleaved_in_gguf;

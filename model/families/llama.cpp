@@ -1,8 +1,15 @@
-// Llama 1 to 3.x, SmolLM2, TinyLlama and their like. Mistral's GGUF files are of this family too, some with a window.
+// Llama 1 to 3.x, SmolLM2, TinyLlama and their like; and Mistral, whose GGUF files are of this family, some with a window.
 #include "model/families/families.h"
 
 namespace pop {
 
-const Family kLlama{.architecture = "llama", .interleaved_in_gguf = true, .window_in_all_layers = true};
+const Family kLlama{
+    .architecture = "llama", .hf_class = "LlamaForCausalLM", .interleaved_in_gguf = true, .window_in_gguf = true};
+
+const Family kMistral{.architecture = "mistral",
+                      .hf_class = "MistralForCausalLM",
+                      .in_gguf = false,
+                      .window = WindowRule::All,
+                      .window_default = 4096};
 
 }  // namespace pop

@@ -3,6 +3,7 @@
 
 namespace pop {
 
-const Family kQwen2{.architecture = "qwen2", .qkv_bias = true};
+const Family kQwen2{
+    .architecture = "qwen2", .hf_class = "Qwen2ForCausalLM", .qkv_bias = true, .window = WindowRule::ByLayer};
 
 }  // namespace pop

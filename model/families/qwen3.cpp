@@ -3,6 +3,7 @@
 
 namespace pop {
 
-const Family kQwen3{.architecture = "qwen3", .qk_norm = true};
+const Family kQwen3{
+    .architecture = "qwen3", .hf_class = "Qwen3ForCausalLM", .qk_norm = true, .window = WindowRule::ByLayer};
 
 }  // namespace pop

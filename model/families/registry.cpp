@@ -4,7 +4,7 @@
 namespace pop {
 namespace {
 
-const Family* const kFamilies[] = {&kLlama, &kQwen2, &kQwen3};
+const Family* const kFamilies[] = {&kLlama, &kMistral, &kQwen2, &kQwen3};
 
 }  // namespace
 
@@ -12,10 +12,21 @@ const Family& find_family(const GgufFile& file) {
   const std::string architecture = file.get_string("general.architecture");
   std::string known;
   for (const Family* family : kFamilies) {
+    if (!family->in_gguf) continue;
     if (architecture == family->architecture) return *family;
     known += (known.empty() ? "" : ", ") + std::string(family->architecture);
   }
   fail("{}: key general.architecture: expected one of {}, found \"{}\"", file.path(), known, printable(architecture));
+}
+
+const Family& find_family(const JsonObject& config) {
+  const auto classes = config.find_strings("architectures");
+  std::string known;
+  for (const Family* family : kFamilies) {
+    if (classes && classes->size() == 1 && (*classes)[0] == family->hf_class) return *family;
+    known += (known.empty() ? "" : ", ") + std::string(family->hf_class);
+  }
+  config.refuse("architectures", fmt::format("one of {} in an array", known));
 }
 
 }  // namespace pop

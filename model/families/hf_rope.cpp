@@ -1,0 +1,96 @@
+// Rotary positions of config.json: rope_theta and rope_scaling (transformers 4) or rope_parameters (5).
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "base/error.h"
+#include "model/families/family.h"
+
+namespace pop {
+namespace {
+
+constexpr int64_t kMostContext = 1 << 30;
+
+int original_context(const JsonObject& config, const JsonObject& fields) {
+  if (const auto said = fields.find_int("original_max_position_embeddings", 1, kMostContext)) return int(*said);
+  return int(config.integer("max_position_embeddings", 1, kMostContext));
+}
+
+// Llama 3.1: long waves are stretched by the factor, short ones stay, those between are interpolated.
+void read_llama3(const JsonObject& config, const JsonObject& fields, RopeSpec& rope) {
+  const auto factor = float(fields.real("factor", 1.0, 1e6));
+  const auto low = float(fields.real("low_freq_factor", 1e-3, 1e6)),
+             high = float(fields.real("high_freq_factor", 1e-3, 1e6));
+  if (!(high > low)) fields.refuse("high_freq_factor", fmt::format("more than low_freq_factor {}", low));
+  const auto original = float(original_context(config, fields));
+  for (int i = 0; i < rope.dim / 2; ++i) {
+    const float frequency = 1.f / std::pow(rope.theta, float(2 * i) / float(rope.dim));
+    const float wave = 2 * std::numbers::pi_v<float> / frequency;
+    float divisor = 1.f;
+    if (wave > original / low) {
+      divisor = factor;
+    } else if (wave >= original / high) {
+      const float smooth = (original / wave - low) / (high - low);
+      divisor = 1.f / ((1.f - smooth) / factor + smooth);
+    }
+    rope.frequency_divisors.push_back(divisor);
+  }
+}
+
+// What cos and sin are multiplied by; 0: the default of the factor.
+float yarn_attention_factor(const JsonObject& fields, float factor) {
+  if (const auto said = fields.find_real("attention_factor", 1e-3, 1e3)) return float(*said);
+  const double scale = fields.find_real("mscale", 0, 1e3).value_or(0),
+               all = fields.find_real("mscale_all_dim", 0, 1e3).value_or(0);
+  if (scale == 0 || all == 0 || factor <= 1.f) return 0.f;
+  const double log = 0.1 * std::log(double(factor));
+  return float((scale * log + 1) / (all * log + 1));
+}
+
+void read_yarn(const JsonObject& config, const JsonObject& fields, RopeSpec& rope) {
+  rope.scaling = RopeSpec::Scaling::Yarn;
+  rope.factor = float(fields.real("factor", 1.0, 1e6));
+  rope.original_context = original_context(config, fields);
+  rope.beta_fast = float(fields.find_real("beta_fast", 1e-3, 1e6).value_or(32.0));
+  rope.beta_slow = float(fields.find_real("beta_slow", 1e-3, 1e6).value_or(1.0));
+  rope.attention_factor = yarn_attention_factor(fields, rope.factor);
+  if (!fields.flag("truncate", true)) fields.refuse("truncate", "true");
+}
+
+}  // namespace
+
+RopeSpec read_rope(const JsonObject& config, int head_dim) {
+  RopeSpec rope;
+  rope.dim = head_dim;
+  if (head_dim % 2 != 0) config.refuse("head_dim", "an even number");
+  std::optional<JsonObject> fields = config.find_object("rope_parameters");
+  if (!fields) fields = config.find_object("rope_scaling");
+  if (!fields) fields = JsonObject::parse("{}", "");
+  for (const auto& [key, value] : fields->all().items())
+    if (value.is_object()) fields->refuse(key, "one kind of positions for all layers");
+  const JsonObject& with_theta = fields->has("rope_theta") ? *fields : config;
+  rope.theta = float(with_theta.find_real("rope_theta", 1.0, 1e12).value_or(10000.0));
+  for (const JsonObject* at : {&config, static_cast<const JsonObject*>(&*fields)})
+    if (const auto part = at->find_real("partial_rotary_factor", 0.0, 1.0); part && *part != 1.0)
+      at->refuse("partial_rotary_factor", "1");
+
+  const char* const kind_key = fields->has("rope_type") ? "rope_type" : "type";
+  const std::string kind = fields->find_string(kind_key).value_or("default");
+  if (kind == "linear") {
+    rope.scaling = RopeSpec::Scaling::Linear;
+    rope.factor = float(fields->real("factor", 1.0, 1e6));
+  } else if (kind == "dynamic") {
+    rope.scaling = RopeSpec::Scaling::Dynamic;
+    rope.factor = float(fields->real("factor", 1.0, 1e6));
+  } else if (kind == "llama3") {
+    read_llama3(config, *fields, rope);
+  } else if (kind == "yarn") {
+    read_yarn(config, *fields, rope);
+  } else if (kind != "default") {
+    fields->refuse(kind_key, "default, linear, dynamic, llama3 or yarn");
+  }
+  return rope;
+}
+
+}  // namespace pop

@@ -1,0 +1,156 @@
+// config.json to ModelSpec: both spellings of everything, windows, kinds of positions; and what is not known is refused by name.
+// Numbers of RoPE are compared through logits (tests/golden_logits_test.cpp); here the formulas' borders, computed by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "model/families/family.h"
+#include "model/rope.h"
+
+namespace pop {
+namespace {
+
+ModelSpec spec_of(const std::string& family, const std::string& more = "") {
+  const JsonObject config = JsonObject::parse(
+      R"({"architectures":[")" + family +
+          R"("],"num_hidden_layers":4,"hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,)"
+          R"("max_position_embeddings":128,"rms_norm_eps":1e-5)" +
+          (more.empty() ? "" : "," + more) + "}",
+      "config.json");
+  return read_spec(config, find_family(config));
+}
+
+std::string error_of(const std::string& family, const std::string& more) {
+  try {
+    spec_of(family, more);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(HfConfig, DefaultsAreTransformers) {
+  const ModelSpec s = spec_of("LlamaForCausalLM");
+  EXPECT_EQ(s.kv_heads, 4);
+  EXPECT_EQ(s.head_dim, 16);
+  EXPECT_FALSE(s.tied_head || s.qkv_bias || s.qk_norm || s.rope.interleaved);
+  EXPECT_EQ(s.rope.theta, 10000.f);
+  EXPECT_EQ(s.rope.dim, 16);
+  EXPECT_TRUE(s.windows.empty());
+  EXPECT_TRUE(spec_of("Qwen2ForCausalLM").qkv_bias);
+  EXPECT_TRUE(spec_of("Qwen3ForCausalLM").qk_norm);
+  EXPECT_EQ(spec_of("LlamaForCausalLM", R"("head_dim":8,"num_key_value_heads":2,"tie_word_embeddings":true)").q_dim(),
+            32);
+}
+
+TEST(HfConfig, Windows) {
+  using List = std::vector<int>;
+  const auto windows = [](const std::string& family, const std::string& more) { return spec_of(family, more).windows; };
+  EXPECT_EQ(windows("LlamaForCausalLM", R"("sliding_window":9)"), List{});  // means nothing there
+  EXPECT_EQ(windows("MistralForCausalLM", R"("sliding_window":9)"), (List{9, 9, 9, 9}));
+  EXPECT_EQ(windows("MistralForCausalLM", R"("sliding_window":null)"), List{});
+  EXPECT_EQ(windows("MistralForCausalLM", ""), List(4, 4096));
+  for (const char* family : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    EXPECT_EQ(windows(family, R"("sliding_window":9,"use_sliding_window":false,"max_window_layers":0)"), List{});
+    EXPECT_EQ(windows(family, R"("sliding_window":9,"use_sliding_window":true,"max_window_layers":3)"),
+              (List{0, 0, 0, 9}));
+    EXPECT_EQ(windows(family, R"("sliding_window":9,"use_sliding_window":true)"), List{});  // from layer 28 on
+    EXPECT_EQ(windows(family, R"("sliding_window":9,"use_sliding_window":true,"layer_types":["sliding_attention",)"
+                              R"("full_attention","full_attention","sliding_attention"])"),
+              (List{9, 0, 0, 9}));
+  }
+}
+
+TEST(HfConfig, PositionsInBothSpellings) {
+  for (const char* spelling : {R"("rope_theta":5e5,"rope_scaling":{"type":"KIND","factor":2.0REST})",
+                               R"("rope_theta":5e5,"rope_scaling":{"rope_type":"KIND","factor":2.0REST})",
+                               R"("rope_parameters":{"rope_type":"KIND","rope_theta":5e5,"factor":2.0REST})"}) {
+    const auto with = [&](const std::string& kind, const std::string& rest = "") {
+      std::string text = spelling;
+      text.replace(text.find("KIND"), 4, kind);
+      text.replace(text.find("REST"), 4, rest);
+      return spec_of("LlamaForCausalLM", text);
+    };
+    EXPECT_EQ(with("default").rope.scaling, RopeSpec::Scaling::None);
+    EXPECT_EQ(with("default").rope.theta, 5e5f);
+    EXPECT_EQ(with("linear").rope.scaling, RopeSpec::Scaling::Linear);
+    EXPECT_EQ(with("linear").rope.factor, 2.f);
+    EXPECT_EQ(with("dynamic").context_limit, 128);
+    EXPECT_EQ(with("linear").context_limit, 0);
+    const RopeSpec yarn = with("yarn", R"(,"original_max_position_embeddings":32,"beta_fast":16)").rope;
+    EXPECT_EQ(yarn.scaling, RopeSpec::Scaling::Yarn);
+    EXPECT_EQ(yarn.original_context, 32);
+    EXPECT_EQ(yarn.beta_fast, 16.f);
+    EXPECT_EQ(yarn.attention_factor, 0.f);
+    EXPECT_EQ(with("yarn", R"(,"attention_factor":1.25)").rope.attention_factor, 1.25f);
+    EXPECT_EQ(with("yarn").rope.original_context, 128);
+    EXPECT_NEAR(with("yarn", R"(,"mscale":2.0,"mscale_all_dim":1.0)").rope.attention_factor,
+                (0.2 * std::log(2.0) + 1) / (0.1 * std::log(2.0) + 1), 1e-6);
+    // theta 5e5, 16 dimensions: waves of 2 pi 5e5^(i/8): 6.3, 32.4, 167, 861, ... Of 64 positions those over 64 are long.
+    const RopeSpec llama3 =
+        with("llama3", R"(,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":64)").rope;
+    ASSERT_EQ(llama3.frequency_divisors.size(), 8u);
+    EXPECT_EQ(llama3.frequency_divisors[0], 1.f);
+    const double smooth = (64 / (2 * M_PI * std::pow(5e5, 0.125)) - 1) / 3;
+    EXPECT_NEAR(llama3.frequency_divisors[1], 1 / ((1 - smooth) / 2 + smooth), 1e-5);
+    for (size_t i = 2; i < 8; ++i) EXPECT_EQ(llama3.frequency_divisors[i], 2.f);
+  }
+}
+
+// Up to the trained context the angles of "dynamic" are the plain ones.
+TEST(HfConfig, DynamicAnglesArePlain) {
+  const RopeTable plain(spec_of("LlamaForCausalLM").rope),
+      dynamic(spec_of("LlamaForCausalLM", R"("rope_scaling":{"type":"dynamic","factor":4.0})").rope);
+  std::vector<float> a(16), b(16);
+  plain.angles(127, a.data());
+  dynamic.angles(127, b.data());
+  EXPECT_EQ(a, b);
+}
+
+TEST(HfConfig, RefusesByName) {
+  const std::vector<std::array<std::string, 3>> cases = {
+      {"GPT2LMHeadModel", "", "architectures: expected one of LlamaForCausalLM, MistralForCausalLM"},
+      {"GPT2LMHeadModel", "", "found [\"GPT2LMHeadModel\"]"},
+      {"LlamaForCausalLM", R"("hidden_act":"gelu")", "hidden_act: expected silu, found \"gelu\""},
+      {"LlamaForCausalLM", R"("attention_bias":true)", "attention_bias: expected false, found true"},
+      {"LlamaForCausalLM", R"("mlp_bias":true)", "mlp_bias"},
+      {"LlamaForCausalLM", R"("quantization_config":{"quant_method":"gptq"})", "quantization_config"},
+      {"LlamaForCausalLM", R"("num_key_value_heads":3)", "num_key_value_heads: expected a divisor"},
+      {"LlamaForCausalLM", R"("num_key_value_heads":5)", "num_key_value_heads"},
+      {"LlamaForCausalLM", R"("num_hidden_layers":0)", "num_hidden_layers: expected an integer from 1"},
+      {"LlamaForCausalLM", R"("num_hidden_layers":2.5)", "num_hidden_layers"},
+      {"LlamaForCausalLM", R"("num_hidden_layers":18446744073709551615)", "num_hidden_layers"},
+      {"LlamaForCausalLM", R"("hidden_size":null)", "hidden_size: expected an integer from 1 to 1048576, found null"},
+      {"LlamaForCausalLM", R"("hidden_size":66)", "num_attention_heads: expected a divisor of hidden_size 66"},
+      {"LlamaForCausalLM", R"("head_dim":15)", "head_dim: expected an even number"},
+      {"LlamaForCausalLM", R"("rms_norm_eps":"1e-5")", "rms_norm_eps: expected a number"},
+      {"LlamaForCausalLM", R"("partial_rotary_factor":0.5)", "partial_rotary_factor: expected 1"},
+      {"LlamaForCausalLM", R"("rope_parameters":{"partial_rotary_factor":0.5})",
+       "rope_parameters.partial_rotary_factor"},
+      {"LlamaForCausalLM", R"("rope_scaling":{"type":"foo"})", "rope_scaling.type: expected default, linear"},
+      {"LlamaForCausalLM", R"("rope_scaling":{"type":"longrope","factor":2})", "found \"longrope\""},
+      {"LlamaForCausalLM", R"("rope_scaling":{"type":"linear"})", "rope_scaling.factor: expected a number"},
+      {"LlamaForCausalLM", R"("rope_scaling":{"type":"yarn","factor":2,"truncate":false})", "rope_scaling.truncate"},
+      {"LlamaForCausalLM", R"("rope_scaling":{"type":"llama3","factor":2,"low_freq_factor":4,"high_freq_factor":4})",
+       "rope_scaling.high_freq_factor: expected more than"},
+      {"LlamaForCausalLM", R"("rope_scaling":[1])", "rope_scaling: expected an object"},
+      {"LlamaForCausalLM", R"("rope_parameters":{"full_attention":{"rope_type":"default"}})",
+       "rope_parameters.full_attention: expected one kind"},
+      {"Qwen2ForCausalLM", R"("layer_types":["full_attention"])", "layer_types: expected one for each of 4 layers"},
+      {"Qwen2ForCausalLM", R"("layer_types":["a","b","c","d"])", "layer_types: expected full_attention or"},
+      {"Qwen2ForCausalLM", R"("layer_types":["full_attention","full_attention","full_attention","sliding_attention"])",
+       "sliding_window: expected a window"},
+      {"MistralForCausalLM", R"("sliding_window":0)", "sliding_window: expected an integer from 1"},
+  };
+  for (const auto& [family, more, expected] : cases) {
+    const std::string error = error_of(family, more);
+    EXPECT_NE(error.find(expected), std::string::npos) << more << "\n" << error;
+    EXPECT_TRUE(error.starts_with("config.json: ")) << error;
+  }
+  const JsonObject nameless = JsonObject::parse("{}", "config.json");
+  EXPECT_THROW(find_family(nameless), Error);
+}
+
+}  // namespace
+}  // namespace pop
