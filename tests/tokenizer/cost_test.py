@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Encoding is near-linear: 10x the text takes at most 15x the instructions (callgrind), whatever the text.
 
-Usage: cost_test.py ENCODE_COST VOCABULARY.json [SIZE]      exit status 77: skipped, valgrind is not installed
+Usage: cost_test.py ENCODE_COST GOLDENS [SIZE]      exit status 77: skipped, valgrind is not installed
 One letter, one space and one digit, repeated, are the worst cases: one pre-token as long as the text (or, for digits, as
 many pre-tokens as it has bytes).
 """
@@ -13,7 +13,9 @@ import sys
 import tempfile
 
 LIMIT = 15.0
-CASES = [("gpt-2", "a"), ("gpt-2", " "), ("llama-bpe", "a"), ("llama-bpe", " "), ("smollm", "7"), ("qwen2", ".")]
+TOY, LLAMA, UNIGRAM = "toy.json", "sentencepiece/llama.model", "sentencepiece/unigram_bytes.model"
+CASES = [(TOY, "gpt-2", "a"), (TOY, "gpt-2", " "), (TOY, "llama-bpe", "a"), (TOY, "llama-bpe", " "), (TOY, "smollm", "7"), (TOY, "qwen2", "."),
+         (TOY, "tekken", "A"), (LLAMA, "-", "a"), (LLAMA, "-", " "), (UNIGRAM, "-", "a")]
 
 
 def instructions(program, vocabulary, pre, character, count):
@@ -33,12 +35,12 @@ def main():
     if not shutil.which("valgrind"):
         print("skipped: valgrind is not installed")
         sys.exit(77)
-    program, vocabulary = sys.argv[1:3]
+    program, goldens = sys.argv[1:3]
     size = int(sys.argv[3]) if len(sys.argv) > 3 else 10000
     bad = 0
-    for pre, character in CASES:
-        small, large = (instructions(program, vocabulary, pre, character, n) for n in (size, 10 * size))
-        print(f"{pre:10} {character!r} x {size}: {small:,}; x {10 * size}: {large:,} instructions; {large / small:.2f} times")
+    for vocabulary, pre, character in CASES:
+        small, large = (instructions(program, os.path.join(goldens, vocabulary), pre, character, n) for n in (size, 10 * size))
+        print(f"{vocabulary} {pre} {character!r} x {size}: {small:,}; x {10 * size}: {large:,} instructions; {large / small:.2f} times")
         bad += large > LIMIT * small
     if bad:
         sys.exit(f"{bad} of {len(CASES)} cases take more than {LIMIT:g} times the instructions for 10 times the text")

@@ -1,4 +1,4 @@
-// What cost_test.py counts the instructions of: encodes COUNT times one character with the toy vocabulary.
+// What cost_test.py counts the instructions of: encodes COUNT times one character with a small vocabulary.
 //   encode_cost VOCABULARY.json PRE CHARACTER COUNT
 #include <fmt/core.h>
 
@@ -15,8 +15,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    pop::TokenizerData data = pop::vocabulary_from_json(pop::read_json(argv[1]));
-    data.pre = argv[2];
+    pop::TokenizerData data = pop::read_vocabulary(argv[1]);
+    data.pre = argv[2];  // byte-level BPE only
     const pop::Tokenizer tokenizer(data);
     const std::string text(std::stoul(argv[4]), argv[3][0]);
     fmt::print("{} tokens\n", measured_encode(&tokenizer, &text));
