@@ -6,10 +6,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/temporary_folder.h"
 #include "engine/pop.h"
+#include "tests/toy_model.h"
 
 namespace pop {
 namespace {
@@ -38,11 +40,11 @@ class FolderTest : public testing::Test {
     return text.replace(at, from.size(), to);
   }
   Engine open() const { return Engine({.model = folder_.path(), .threads = 1}); }
-  std::string hash() const {
-    return open()
-        .session()
-        ->generate(std::vector<int32_t>{1, 2, 3, 4, 5}, {.max_tokens = 5, .ignore_eos = true})
-        .logits_hash;
+  std::string hash() const { return hash_of(folder_.path()); }
+  static std::string hash_of(const std::string& model) {
+    Engine engine({.model = model, .threads = 1});
+    const std::vector<int32_t> prompt = {1, 2, 3, 4, 5};
+    return engine.session()->generate(prompt, {.max_tokens = 5, .ignore_eos = true}).logits_hash;
   }
   std::string error() const {
     try {
@@ -85,6 +87,38 @@ TEST_F(FolderTest, UnalignedWeights) {
   std::string moved(reinterpret_cast<const char*>(&longer), 8);
   write("model.safetensors", moved + weights_.substr(8, size) + " " + weights_.substr(8 + size));
   EXPECT_EQ(hash(), before);
+}
+
+// Matrices in half the bytes, as most models are published: the bits of a GGUF file of that type.
+TEST_F(FolderTest, HalfFloats) {
+  uint64_t size = 0;
+  std::memcpy(&size, weights_.data(), 8);
+  const auto header = nlohmann::json::parse(weights_.substr(8, size));
+  for (const DType type : {DType::BF16, DType::F16}) {
+    nlohmann::json changed;
+    std::string data;
+    for (const auto& [name, tensor] : header.items()) {
+      if (name == "__metadata__") continue;
+      const size_t begin = tensor["data_offsets"][0], bytes = tensor["data_offsets"][1].get<size_t>() - begin;
+      std::string values = weights_.substr(8 + size + begin, bytes);
+      changed[name] = tensor;
+      if (tensor["shape"].size() == 2) {
+        std::vector<float> wide(bytes / 4);
+        std::memcpy(wide.data(), values.data(), bytes);
+        values.resize(bytes / 2);
+        quantize_reference(type, wide.data(), reinterpret_cast<uint8_t*>(values.data()), int64_t(wide.size()));
+        changed[name]["dtype"] = traits(type).name;
+      }
+      changed[name]["data_offsets"] = {data.size(), data.size() + values.size()};
+      data += values;
+    }
+    const std::string text = changed.dump();
+    size = text.size();
+    write("model.safetensors", std::string(reinterpret_cast<const char*>(&size), 8) + text + data);
+    const std::string gguf = test::requantised("tests/goldens/tiny-qwen2.gguf", type, folder_.path());
+    EXPECT_EQ(hash(), hash_of(gguf)) << traits(type).name;
+    std::memcpy(&size, weights_.data(), 8);
+  }
 }
 
 TEST_F(FolderTest, WithoutTokenizer) {
