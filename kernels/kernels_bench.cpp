@@ -86,7 +86,7 @@ void add(const char* kind, const Setup& s, bool gemm) {
   if ((gemm ? s.table->effective_prefill : s.table->effective)(s.act, s.type, s.layout) != s.act) return;
   const std::string name = std::string(kind) + "/" + s.table->name + "/" + traits(s.type).name + "/" +
                            kActs[size_t(s.act)] + "/" + std::to_string(s.rows) + "x" + std::to_string(s.cols) +
-                           (s.in_cache ? "/cache" : "/memory") + (gemm ? "/n:" + std::to_string(s.n) : "");
+                           (s.in_cache ? "/cache" : "/memory") + (s.n > 1 ? "/n:" + std::to_string(s.n) : "");
   benchmark::RegisterBenchmark(name.c_str(), [s, gemm](benchmark::State& state) { run(state, s, gemm); });
 }
 
@@ -99,7 +99,7 @@ void add_all() {
         for (const bool cache : {true, false})
           for (const auto& [rows, cols, unit] : {std::tuple{768, 576, 2}, {3072, 576, 2}, {4096, 11008, 1}}) {
             if (cache != (rows == 768)) continue;
-            add("dot", {t, type, act, Layout::Rows, rows, cols, unit, 1, cache}, false);
+            for (const int n : {1, 8}) add("dot", {t, type, act, Layout::Rows, rows, cols, unit, n, cache}, false);
             add("axpy",
                 {t, type, act, Layout::Columns, cols == 576 ? 576 : rows, cols == 576 ? rows / 2 : cols, 1, 1, cache},
                 false);

@@ -7,6 +7,7 @@
 
 #include "base/sanitizer.h"
 #include "kernels/pack.h"
+#include "model/lists.h"
 #include "tensor/layout.h"
 
 namespace pop {
@@ -80,29 +81,6 @@ class ReadGuard {
  private:
   const Matrix& w_;
   std::vector<std::pair<size_t, size_t>> unread_;
-};
-
-IndexList everything(int count) { return {nullptr, count}; }
-
-// What any of some lists holds.
-class Union {
- public:
-  explicit Union(int all) : marks_(size_t(all)) {}
-  void add(IndexList list) {
-    whole_ = whole_ || (list.index == nullptr && list.count > 0);
-    for (int i = 0; !whole_ && i < list.count; ++i) marks_[size_t(list.index[i])] = 1;
-  }
-  IndexList list() {
-    if (whole_) return everything(int(marks_.size()));
-    for (size_t i = 0; i < marks_.size(); ++i)
-      if (marks_[i] != 0) members_.push_back(int32_t(i));
-    return {members_.data(), int(members_.size())};
-  }
-
- private:
-  std::vector<uint8_t> marks_;
-  std::vector<int32_t> members_;
-  bool whole_ = false;
 };
 
 // What of matrix i of its site a row reads.
@@ -235,22 +213,23 @@ void decode_columns(const SiteRows& rows, const int* packing, const SiteInputs& 
     per_row += size_t(cuts[i].slices) * size_t(w.rows);
   }
   if (pieces == 0) return;
-  const auto begin_of = [](IndexList list, int column) {  // first place in the list at or after a column
-    if (list.index == nullptr) return std::min(column, list.count);
-    return int(std::lower_bound(list.index, list.index + list.count, column) - list.index);
-  };
   pass.run.pool->run(pieces, [&](int piece, int) {
     int i = first.count - 1;
     while (piece < cuts[i].first || cuts[i].slices == 0) --i;
     const ColumnCut& cut = cuts[i];
     const int slice = (piece - cut.first) / cut.tiles, row0 = (piece - cut.first) % cut.tiles * cut.tile;
-    for (int r = begin; r < end; ++r) {
+    // Rows that share the matrix at once: what several of them want is unpacked once.
+    ColumnSums sums[Activations::kRowsTogether];
+    for (int r = begin, next = begin; r < end; r = next) {
       const Matrix& w = *rows.targets(r).w[i];
-      const IndexList list = read_list(w, rows.selection(r));
-      pass.run.kernels->axpy_columns(
-          w, inputs.rows(packing[i], 0, pass.count()), r, list, begin_of(list, slice * cut.width),
-          begin_of(list, (slice + 1) * cut.width), row0, std::min(w.rows, row0 + cut.tile),
-          f32(pass.scratch.partial) + size_t(r - begin) * per_row + cut.at + size_t(slice) * size_t(w.rows));
+      for (; next < end && rows.targets(next).w[i] == &w; ++next) {
+        const IndexList list = read_list(w, rows.selection(next));
+        const auto [from, to] = between(list, slice * cut.width, (slice + 1) * cut.width);
+        float* const partial = f32(pass.scratch.partial) + size_t(next - begin) * per_row + cut.at;
+        sums[next - r] = {next, list, from, to, partial + size_t(slice) * size_t(w.rows)};
+      }
+      pass.run.kernels->axpy_batch(w, inputs.rows(packing[i], 0, pass.count()), sums, next - r, row0,
+                                   std::min(w.rows, row0 + cut.tile));
     }
   });
   for (int i = 0; i < first.count; ++i)
@@ -397,43 +376,54 @@ struct RowGroup {
   IndexList lists[3];
 };
 
-// All matrices of the site that lie in rows, in one parallel region. Of one group a piece is a part of its list; of several a
-// range of units, which serves one group after the other, so that a unit that several want comes from memory once.
+// All matrices of the site that lie in rows, in one parallel region; a piece is a range of units. Groups that share a matrix
+// are multiplied together, by what any of them wants: a unit comes from memory once and is unpacked once, which costs less
+// than what a row does not use of it.
 void decode_groups(const SiteRows& rows, std::span<const RowGroup> groups, const int* packing,
                    const SiteInputs& inputs) {
   const Pass& pass = rows.pass;
   const SiteTargets& first = groups[0].targets;
   int pieces[4] = {0, 0, 0, 0}, size[3] = {1, 1, 1};
+  bool shared[3] = {};
+  std::optional<Union> unions[3];
+  IndexList lists[3];
   std::optional<ReadGuards> guards[3];
   for (int i = 0; i < first.count; ++i) {
     const Matrix& w = *first.w[i];
     pieces[i + 1] = pieces[i];
     if (w.layout != Layout::Rows) continue;
     if constexpr (kAddressSanitizer) guards[i].emplace(rows, i, groups.front().begin, groups.back().end);
-    const int count = groups.size() == 1 ? groups[0].lists[i].count : w.rows / w.unit;
+    shared[i] = std::all_of(groups.begin(), groups.end(), [&](const RowGroup& g) { return g.targets.w[i] == &w; });
+    if (groups.size() == 1) {
+      lists[i] = groups[0].lists[i];
+    } else if (!shared[i]) {
+      lists[i] = everything(w.rows / w.unit);
+    } else {
+      unions[i].emplace(w.rows / w.unit);
+      for (const RowGroup& g : groups) unions[i]->add(g.lists[i]);
+      lists[i] = unions[i]->list();
+    }
     const int least = std::max(4, int(kPieceBytes / std::max<size_t>(1, unit_bytes(w))));
     const int most = pass.run.pool->threads() * kPiecesPerThread;
-    size[i] = std::max(least, (count + most - 1) / most);
-    pieces[i + 1] += (count + size[i] - 1) / size[i];
+    size[i] = std::max(least, (lists[i].count + most - 1) / most);
+    pieces[i + 1] += (lists[i].count + size[i] - 1) / size[i];
   }
   for (int i = first.count; i < 3; ++i) pieces[i + 1] = pieces[i];
   if (pieces[3] == 0) return;
   pass.run.pool->run(pieces[3], [&](int piece, int) {
     int i = 0;
     while (piece >= pieces[i + 1]) ++i;
-    const int unit = (piece - pieces[i]) * size[i];
-    for (const RowGroup& g : groups) {
-      const IndexList list = g.lists[i];
-      int from = std::min(list.count, unit), to = std::min(list.count, unit + size[i]);
-      if (groups.size() > 1 && list.index != nullptr) {
-        const int32_t* const end = list.index + list.count;
-        from = int(std::lower_bound(list.index, end, unit) - list.index);
-        to = int(std::lower_bound(list.index + from, end, unit + size[i]) - list.index);
-      }
-      if (from == to) continue;
-      pass.run.kernels->dot_units(*g.targets.w[i], inputs.rows(packing[i], g.begin, g.end - g.begin), list, from, to,
+    const int begin = (piece - pieces[i]) * size[i], end = std::min(lists[i].count, begin + size[i]);
+    const auto multiply = [&](const RowGroup& g, int last_row, IndexList list, int from, int to) {
+      pass.run.kernels->dot_units(*g.targets.w[i], inputs.rows(packing[i], g.begin, last_row - g.begin), list, from, to,
                                   g.targets.y[i] + size_t(g.begin) * g.targets.ldy[i], g.targets.ldy[i]);
-      for (int r = g.begin; r < g.end; ++r) finish(pass, g.targets, r, list, from, to);
+    };
+    if (shared[i]) multiply(groups[0], groups.back().end, lists[i], begin, end);
+    for (const RowGroup& g : groups) {
+      const auto [from, to] = between(g.lists[i], lists[i][begin], lists[i][end - 1] + 1);
+      if (from == to) continue;
+      if (!shared[i]) multiply(g, g.end, g.lists[i], from, to);
+      for (int r = g.begin; r < g.end; ++r) finish(pass, g.targets, r, g.lists[i], from, to);
     }
   });
 }

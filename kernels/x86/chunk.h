@@ -1,4 +1,5 @@
-// Integer products of the blocks of a row in Rows with prepared x: P = 1 or 2 planes of codes (acts.h), chunks of N blocks.
+// Integer products of the blocks of a row in Rows with prepared rows of x: P = 1 or 2 planes of codes (acts.h), chunks of N
+// blocks, each unpacked once for X rows of x.
 #pragma once
 #include "kernels/acts.h"
 #include "kernels/x86/codes.h"
@@ -24,30 +25,35 @@ struct Products {
   }
 };
 
-// kHalves sums of a chunk. low, high: the chunk's planes; x_low, x_high: of x.
-template <DType T, int P, int N>
-POP_INLINE void chunk_sums(const uint8_t* low, const uint8_t* high, const int8_t* x_low, const int8_t* x_high,
-                           VI* sums) {
+// Sums of a chunk with X rows of x: kHalves of each. low, high: the chunk's planes; at: its first element.
+template <DType T, int P, int N, int X>
+POP_INLINE void chunk_sums(const uint8_t* low, const uint8_t* high, const ActsView* x, size_t at,
+                           VI (*sums)[kHalves<T>]) {
   constexpr int H = kHalves<T>;
-  Products<P> s[2];
+  Products<P> s[X][2];
+  const auto add = [&](int h, VI codes, size_t o) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int r = 0; r < X; ++r) Products<P>::add(s[r][h], codes, x[r].low + at + o, x[r].high + at + o);
+  };
   if constexpr (N == 16) {  // two chunks of 8: fold the halves of each
-    VI a[H], b[H];
-    chunk_sums<T, P, 8>(low, high, x_low, x_high, a);
-    chunk_sums<T, P, 8>(low + plane_bytes(kLowBits<T>, 8), high + plane_bytes(kHighBits<T>, 8), x_low + 256,
-                        x_high + 256, b);
-    for (int h = 0; h < H; ++h)
-      sums[h] = _mm512_add_epi32(_mm512_shuffle_i64x2(a[h], b[h], 0x44), _mm512_shuffle_i64x2(a[h], b[h], 0xee));
+    VI a[X][H], b[X][H];
+    chunk_sums<T, P, 8, X>(low, high, x, at, a);
+    chunk_sums<T, P, 8, X>(low + plane_bytes(kLowBits<T>, 8), high + plane_bytes(kHighBits<T>, 8), x, at + 256, b);
+    for (int r = 0; r < X; ++r)
+      for (int h = 0; h < H; ++h)
+        sums[r][h] = _mm512_add_epi32(_mm512_shuffle_i64x2(a[r][h], b[r][h], 0x44),
+                                      _mm512_shuffle_i64x2(a[r][h], b[r][h], 0xee));
     return;
   } else if constexpr (kLowBits<T> == 4 && N >= 4) {
     constexpr int kSecond = N * 16;  // low nibbles are the first half of the elements
 #pragma GCC unroll 2
     for (int o = 0; o < kSecond; o += 64) {
       const VI v = load_once(low + o);
-      Products<P>::add(s[0], widen<T, N>(low_nibbles(v), high, o), x_low + o, x_high + o);
-      Products<P>::add(s[H - 1], widen<T, N>(high_nibbles(v), high, kSecond + o), x_low + kSecond + o,
-                       x_high + kSecond + o);
+      add(0, widen<T, N>(low_nibbles(v), high, o), size_t(o));
+      add(H - 1, widen<T, N>(high_nibbles(v), high, kSecond + o), size_t(kSecond + o));
     }
   } else if constexpr (N >= 2) {
+#pragma GCC unroll 4
     for (int o = 0; o < N * 32; o += 64) {
       VI v;
       if constexpr (kLowBits<T> == 4) {
@@ -57,7 +63,7 @@ POP_INLINE void chunk_sums(const uint8_t* low, const uint8_t* high, const int8_t
       } else {
         v = bias(load_bytes(low + o));
       }
-      Products<P>::add(s[0], v, x_low + o, x_high + o);
+      add(0, v, size_t(o));
     }
   } else {
     __m256i v;
@@ -69,9 +75,10 @@ POP_INLINE void chunk_sums(const uint8_t* low, const uint8_t* high, const int8_t
       v = _mm512_castsi512_si256(
           bias(_mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)))));
     }
-    Products<P>::add(s[0], _mm512_zextsi256_si512(v), x_low, x_high);  // x is padded to 64 bytes
+    add(0, _mm512_zextsi256_si512(v), 0);  // x is padded to 64 bytes
   }
-  for (int h = 0; h < H; ++h) sums[h] = Products<P>::total(s[h]);
+  for (int r = 0; r < X; ++r)
+    for (int h = 0; h < H; ++h) sums[r][h] = Products<P>::total(s[r][h]);
 }
 
 #else
@@ -106,39 +113,43 @@ struct Products {
   }
 };
 
-template <DType T, int P, int N>
-POP_INLINE void chunk_sums(const uint8_t* low, const uint8_t* high, const int8_t* x_low, const int8_t* x_high,
-                           VI* sums) {
+template <DType T, int P, int N, int X>
+POP_INLINE void chunk_sums(const uint8_t* low, const uint8_t* high, const ActsView* x, size_t at,
+                           VI (*sums)[kHalves<T>]) {
   constexpr int H = kHalves<T>;
+  const auto add = [&](auto& s, int h, VI codes, size_t o) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int r = 0; r < X; ++r) Products<T, P>::add(s[r][h], codes, x[r].low + at + o, x[r].high + at + o);
+  };
   if constexpr (kLowBits<T> == 4 && N >= 2) {
     constexpr int kSecond = N * 16;  // low nibbles are the first half of the elements
     constexpr int kMost = kSignedCodes<T> ? kSecond : 32 * kPieces<T> * H / 2,
                   kBatch = kMost < kSecond ? kMost : kSecond;
-    for (int h = 0; h < H; ++h) sums[h] = _mm256_setzero_si256();
+    for (int r = 0; r < X; ++r)
+      for (int h = 0; h < H; ++h) sums[r][h] = _mm256_setzero_si256();
 #pragma GCC unroll 4
     for (int first = 0; first < kSecond; first += kBatch) {
-      Products<T, P> s[2];
+      Products<T, P> s[X][2];
 #pragma GCC unroll 4
       for (int i = 0; i < kBatch; i += 32) {
         const int o = first + i;
         const VI v = load_once(low + o);
-        Products<T, P>::add(s[0], widen<T, N>(low_nibbles(v), high, o), x_low + o, x_high + o);
-        Products<T, P>::add(s[H - 1], widen<T, N>(high_nibbles(v), high, kSecond + o), x_low + kSecond + o,
-                            x_high + kSecond + o);
+        add(s, 0, widen<T, N>(low_nibbles(v), high, o), size_t(o));
+        add(s, H - 1, widen<T, N>(high_nibbles(v), high, kSecond + o), size_t(kSecond + o));
       }
-      for (int h = 0; h < H; ++h) sums[h] = _mm256_add_epi32(sums[h], Products<T, P>::total(s[h]));
+      for (int r = 0; r < X; ++r)
+        for (int h = 0; h < H; ++h) sums[r][h] = _mm256_add_epi32(sums[r][h], Products<T, P>::total(s[r][h]));
     }
     return;
   }
-  Products<T, P> s;
+  Products<T, P> s[X][1];
   if constexpr (kLowBits<T> == 4) {
     const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low));
-    const VI nibbles = low_nibbles(_mm256_set_m128i(_mm_srli_epi16(c, 4), c));
-    Products<T, P>::add(s, widen<T, N>(nibbles, high, 0), x_low, x_high);
+    add(s, 0, widen<T, N>(low_nibbles(_mm256_set_m128i(_mm_srli_epi16(c, 4), c)), high, 0), 0);
   } else {
-    for (int o = 0; o < N * 32; o += 32) Products<T, P>::add(s, load_bytes(low + o), x_low + o, x_high + o);
+    for (int o = 0; o < N * 32; o += 32) add(s, 0, load_bytes(low + o), size_t(o));
   }
-  sums[0] = Products<T, P>::total(s);
+  for (int r = 0; r < X; ++r) sums[r][0] = Products<T, P>::total(s[r][0]);
 }
 #endif
 

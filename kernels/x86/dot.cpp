@@ -37,35 +37,38 @@ struct Sums {
   VF products = zero(), mins = zero();
 };
 
-// The chunk of N blocks from `lane` of the group on, block b of the row.
-template <DType T, int P, int N>
-POP_INLINE void add_chunk(Sums& s, const BlockGroup& w, int lane, const ActsView& x, int b) {
+// The chunk of N blocks from `lane` of the group on, block b of the row, with X rows of x.
+template <DType T, int P, int N, int X>
+POP_INLINE void add_chunk(Sums* s, const BlockGroup& w, int lane, const ActsView* x, int b) {
   if constexpr (N >= 8 || !has_super_blocks(block_format(T).scales)) {  // others have rows of whole chunks of 8
-    const size_t at = size_t(b) * 32;
-    VI sums[kHalves<T>];
-    chunk_sums<T, P, N>(w.low + plane_bytes(kLowBits<T>, lane), w.high + plane_bytes(kHighBits<T>, lane), x.low + at,
-                        P == 2 ? x.high + at : x.low, sums);
+    VI sums[X][kHalves<T>];
+    chunk_sums<T, P, N, X>(w.low + plane_bytes(kLowBits<T>, lane), w.high + plane_bytes(kHighBits<T>, lane), x,
+                           size_t(b) * 32, sums);
     const auto scales = ChunkScales<T, N>::read(w.scales, w.n, lane);
-    const VF x_scale = floats<N>(x.scale + b);
-    if constexpr (kHalves<T> == 2) {
-      const VI first = only_ints<N>(x.half_sum + b), second = subtract(only_ints<N>(x.sum + b), first);
-      const VF a = to_float(subtract(sums[0], up(first, kZeroShift<T>)));
-      const VF c = to_float(subtract(sums[1], up(second, kZeroShift<T>)));
-      s.products = fma(fma(a, scales.scale[0], mul(c, scales.scale[1])), x_scale, s.products);
-    } else {
-      if constexpr (kZeroCode<T> != 0) sums[0] = subtract(sums[0], up(only_ints<N>(x.sum + b), kZeroShift<T>));
-      s.products = fma(to_float(sums[0]), mul(scales.scale[0], x_scale), s.products);
-    }
-    if constexpr (has_mins(block_format(T).scales)) {
-      const VF x_sums = N == kLanes ? load(x.scaled_sum + b) : load_first(x.scaled_sum + b, N);
-      s.mins = fma(scales.min, x_sums, s.mins);
+#pragma GCC unroll 8
+    for (int r = 0; r < X; ++r) {
+      const VF x_scale = floats<N>(x[r].scale + b);
+      if constexpr (kHalves<T> == 2) {
+        const VI first = only_ints<N>(x[r].half_sum + b), second = subtract(only_ints<N>(x[r].sum + b), first);
+        const VF a = to_float(subtract(sums[r][0], up(first, kZeroShift<T>)));
+        const VF c = to_float(subtract(sums[r][1], up(second, kZeroShift<T>)));
+        s[r].products = fma(fma(a, scales.scale[0], mul(c, scales.scale[1])), x_scale, s[r].products);
+      } else {
+        VI sum = sums[r][0];
+        if constexpr (kZeroCode<T> != 0) sum = subtract(sum, up(only_ints<N>(x[r].sum + b), kZeroShift<T>));
+        s[r].products = fma(to_float(sum), mul(scales.scale[0], x_scale), s[r].products);
+      }
+      if constexpr (has_mins(block_format(T).scales)) {
+        const VF x_sums = N == kLanes ? load(x[r].scaled_sum + b) : load_first(x[r].scaled_sum + b, N);
+        s[r].mins = fma(scales.min, x_sums, s[r].mins);
+      }
     }
   }
 }
 
 // The n blocks from `first` of the row on, a group that begins `at` bytes into it. Of whole groups n is a constant.
-template <DType T, int P>
-POP_INLINE void add_group(Sums& s, const uint8_t* row, size_t at, int n, const ActsView& x, int first,
+template <DType T, int P, int X>
+POP_INLINE void add_group(Sums* s, const uint8_t* row, size_t at, int n, const ActsView* x, int first,
                           const Ahead& ahead) {
   constexpr BlockFormat kFormat = block_format(T);
   const uint8_t *low = row + at, *high = low + plane_bytes(kFormat.low_bits, n);
@@ -74,26 +77,27 @@ POP_INLINE void add_group(Sums& s, const uint8_t* row, size_t at, int n, const A
 #pragma GCC unroll 4
   for (; i + kWidest <= n; i += kWidest) {
     fetch(ahead, at + group_bytes(kFormat, i), group_bytes(kFormat, kWidest));
-    add_chunk<T, P, kWidest>(s, w, i, x, first + i);
+    add_chunk<T, P, kWidest, X>(s, w, i, x, first + i);
   }
   if (i == n) return;
   fetch(ahead, at + group_bytes(kFormat, i), group_bytes(kFormat, n - i));
   if constexpr (kWidest > 8)
-    if (n - i >= 8) add_chunk<T, P, 8>(s, w, i, x, first + i), i += 8;
-  if (n - i >= 4) add_chunk<T, P, 4>(s, w, i, x, first + i), i += 4;
-  if (n - i >= 2) add_chunk<T, P, 2>(s, w, i, x, first + i), i += 2;
-  if (n - i >= 1) add_chunk<T, P, 1>(s, w, i, x, first + i);
+    if (n - i >= 8) add_chunk<T, P, 8, X>(s, w, i, x, first + i), i += 8;
+  if (n - i >= 4) add_chunk<T, P, 4, X>(s, w, i, x, first + i), i += 4;
+  if (n - i >= 2) add_chunk<T, P, 2, X>(s, w, i, x, first + i), i += 2;
+  if (n - i >= 1) add_chunk<T, P, 1, X>(s, w, i, x, first + i);
 }
 
-template <DType T, int P>
-POP_INLINE VF dot_blocks(const uint8_t* row, const ActsView& x, int blocks, const Ahead& ahead) {
-  Sums s;
+// Sums of a row with X rows of x; of each there is the one order of additions, whatever X is.
+template <DType T, int P, int X>
+POP_INLINE void dot_blocks(const uint8_t* row, const ActsView* x, int blocks, const Ahead& ahead, VF* v) {
+  Sums s[X];
   size_t at = 0;
   int first = 0;
   for (; first + kGroupBlocks <= blocks; first += kGroupBlocks, at += group_bytes(block_format(T), kGroupBlocks))
-    add_group<T, P>(s, row, at, kGroupBlocks, x, first, ahead);
-  if (first < blocks) add_group<T, P>(s, row, at, blocks - first, x, first, ahead);
-  return add(s.products, s.mins);
+    add_group<T, P, X>(s, row, at, kGroupBlocks, x, first, ahead);
+  if (first < blocks) add_group<T, P, X>(s, row, at, blocks - first, x, first, ahead);
+  for (int r = 0; r < X; ++r) v[r] = add(s[r].products, s[r].mins);
 }
 
 // Four accumulators, taken in turn; their order is fixed by the number of columns.
@@ -168,29 +172,42 @@ struct Run {
   }
 };
 
-// Per type of weights: what it takes of a row of acts, and the sums of a row.
+// Per type of weights: what it takes of a row of acts, and the sums of a row with X rows of x; kMost: the largest X.
 template <DType T, int P>
 struct BlockDot {
+  using View = ActsView;
+#ifdef POP_TEST_SIMDE  // takes minutes to compile with more
+  static constexpr int kMost = 1;
+#else
+  static constexpr int kMost = kLanes / 4;  // as many as leave their sums in registers
+#endif
   POP_INLINE ActsView view(const Call& c, const uint8_t* x) {
     return acts_view(P == 2 ? ActType::I16 : ActType::I8, c.x.cols, x);
   }
-  POP_INLINE VF dot(const Call& c, const uint8_t* row, const ActsView& x, const Ahead& ahead) {
-    return dot_blocks<T, P>(row, x, c.w.cols / 32, ahead);
+  template <int X>
+  POP_INLINE void dot(const Call& c, const uint8_t* row, const ActsView* x, const Ahead& ahead, VF* v) {
+    dot_blocks<T, P, X>(row, x, c.w.cols / 32, ahead, v);
   }
 };
 
 template <DType T>
 struct FloatDot {
+  using View = const float*;
+  static constexpr int kMost = 1;
   POP_INLINE const float* view(const Call&, const uint8_t* x) { return reinterpret_cast<const float*>(x); }
-  POP_INLINE VF dot(const Call& c, const uint8_t* row, const float* x, const Ahead& ahead) {
-    return dot_floats<T>(row, x, c.w.cols, ahead);
+  template <int X>
+  POP_INLINE void dot(const Call& c, const uint8_t* row, const float* const* x, const Ahead& ahead, VF* v) {
+    *v = dot_floats<T>(row, *x, c.w.cols, ahead);
   }
 };
 
 // Types and arithmetic without a kernel of their own: unpacked to float32 first.
 struct UnpackedDot {
+  using View = const float*;
+  static constexpr int kMost = 1;
   POP_INLINE const float* view(const Call&, const uint8_t* x) { return reinterpret_cast<const float*>(x); }
-  POP_INLINE VF dot(const Call& c, const uint8_t* row, const float* x, const Ahead& ahead) {
+  template <int X>
+  POP_INLINE void dot(const Call& c, const uint8_t* row, const float* const* x, const Ahead& ahead, VF* v) {
     alignas(64) float values[256];
     const uint8_t* w = reinterpret_cast<const uint8_t*>(values);
     const Ahead none{{w, w, 0}, {w, w, 0}};
@@ -199,13 +216,33 @@ struct UnpackedDot {
       const int n = c.w.cols - k < 256 ? c.w.cols - k : 256;
       fetch_far(ahead, row_bytes(c.w.type, k), row_bytes(c.w.type, n));
       unpack_row(c.w.type, row, c.w.cols, k, n, values);
-      sum = add(sum, dot_floats<DType::F32>(w, x + k, n, none));
+      sum = add(sum, dot_floats<DType::F32>(w, *x + k, n, none));
     }
-    return sum;
+    *v = sum;
   }
 };
 
-// Four rows at a time share their final additions; they are read one after another all the same.
+// n <= 4 rows of W with X rows of x from row r on. The four share their final additions; they are read one after another all
+// the same.
+template <class Dot, int X>
+POP_INLINE void dot_rows(const Call& c, const Run& run, int i, int n, int r, float* y, size_t ldy) {
+  typename Dot::View x[X];
+  for (int k = 0; k < X; ++k) x[k] = Dot::view(c, c.x.data + size_t(r + k) * c.x.stride);
+  VF v[4][X];
+  for (int j = 0; j < 4; ++j)
+    for (int k = 0; k < X; ++k) v[j][k] = zero();
+  for (int j = 0; j < n; ++j) {
+    const uint8_t* const* row = run.row + i + j;
+    Dot::template dot<X>(c, *row, x, {Run::ahead(row, c.far), Run::ahead(row, c.near)}, v[j]);
+  }
+#pragma GCC unroll 8
+  for (int k = 0; k < X; ++k) {
+    alignas(16) float sums[4];
+    _mm_store_ps(sums, sum4(v[0][k], v[1][k], v[2][k], v[3][k]));
+    for (int j = 0; j < n; ++j) y[size_t(r + k) * ldy + run.output[i + j]] = sums[j];
+  }
+}
+
 template <class Dot>
 void for_rows(const Call& c, int begin, int end, float* y, size_t ldy) {
   Run run;
@@ -214,17 +251,12 @@ void for_rows(const Call& c, int begin, int end, float* y, size_t ldy) {
     Run::take(run, c, first, n);
     for (int i = 0; i < n; i += 4) {
       const int here = n - i < 4 ? n - i : 4;
-      for (int r = 0; r < c.x.n; ++r) {
-        const auto x = Dot::view(c, c.x.data + size_t(r) * c.x.stride);
-        VF v[4] = {zero(), zero(), zero(), zero()};
-        for (int j = 0; j < here; ++j) {
-          const uint8_t* const* row = run.row + i + j;
-          v[j] = Dot::dot(c, *row, x, {Run::ahead(row, c.far), Run::ahead(row, c.near)});
-        }
-        alignas(16) float sums[4];
-        _mm_store_ps(sums, sum4(v[0], v[1], v[2], v[3]));
-        for (int j = 0; j < here; ++j) y[size_t(r) * ldy + run.output[i + j]] = sums[j];
-      }
+      int r = 0;
+      if constexpr (Dot::kMost >= 4)
+        for (; r + 4 <= c.x.n; r += 4) dot_rows<Dot, 4>(c, run, i, here, r, y, ldy);
+      if constexpr (Dot::kMost >= 2)
+        for (; r + 2 <= c.x.n; r += 2) dot_rows<Dot, 2>(c, run, i, here, r, y, ldy);
+      for (; r < c.x.n; ++r) dot_rows<Dot, 1>(c, run, i, here, r, y, ldy);
     }
   }
 }
