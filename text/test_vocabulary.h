@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_json.h"
 
 namespace pop {
 
@@ -34,9 +35,10 @@ inline TokenizerData vocabulary_from_json(const nlohmann::json& json) {
   return data;
 }
 
-// A file of tests/tokenizer/reference.py, or a tokenizer.model of SentencePiece (told by its name: tokenizer.model.v1).
+// A file of tests/tokenizer/reference.py, a tokenizer.json, or a tokenizer.model of SentencePiece, told by its name.
 inline TokenizerData read_vocabulary(const std::string& path) {
   if (path.find(".model") != std::string::npos) return read_sentencepiece_model(read_bytes(path));
+  if (path.ends_with("tokenizer.json")) return read_tokenizer_json(read_bytes(path));
   return vocabulary_from_json(read_json(path));
 }
 

@@ -98,9 +98,11 @@ def documents(data, folder):
 
 
 def ours(program, what, vocabulary, folder):
-    vocabulary_path, out = os.path.join(folder, "vocabulary.json"), os.path.join(folder, "out.bin")
+    """vocabulary: a dict (reference.py), or the text of a tokenizer.json."""
+    is_text = isinstance(vocabulary, str)
+    vocabulary_path, out = os.path.join(folder, "tokenizer.json" if is_text else "vocabulary.json"), os.path.join(folder, "out.bin")
     with open(vocabulary_path, "w", encoding="utf-8") as file:
-        json.dump(vocabulary, file)
+        file.write(vocabulary if is_text else json.dumps(vocabulary))
     subprocess.run([program, what, vocabulary_path, os.path.join(folder, "documents.json"), out], check=True)
     with open(out, "rb") as file:
         data = file.read()
@@ -114,8 +116,11 @@ def ours(program, what, vocabulary, folder):
 
 def compare(program, name, vocabulary, docs, folder):
     tokenizer, wrong, tokens = reference.build(vocabulary), 0, 0
-    for what in ("ids", "plain-ids"):
-        lists = ours(program, what, vocabulary, folder)
+    runs = [("ids", vocabulary), ("plain-ids", vocabulary)]
+    if vocabulary["pre"] != "default":
+        runs.append(("ids", tokenizer.to_str()))  # the same from a tokenizer.json
+    for what, source in runs:
+        lists = ours(program, what, source, folder)
         assert len(lists) == len(docs)
         for i, (text, ids) in enumerate(zip(docs, lists)):
             expected = reference.ids(tokenizer, text, what == "ids")
@@ -126,7 +131,7 @@ def compare(program, name, vocabulary, docs, folder):
                 print(f"  {name} {what} document {i}: differs at token {first}: {ids[first:first + 5]}, "
                       f"reference {expected[first:first + 5]}: {tokenizer.decode(expected[max(0, first - 5):first + 5])!r}")
     print(f"{name}: {len(vocabulary['tokens']):,} tokens, {len(vocabulary['merges']):,} merges; {tokens:,} ids compared, "
-          f"{wrong} of {2 * len(docs)} documents differ", flush=True)
+          f"{wrong} of {len(runs) * len(docs)} documents differ", flush=True)
     return wrong
 
 

@@ -1,6 +1,6 @@
 // The program that check.py drives: ids or pieces of many documents, as bytes to compare.
 //   tokenize_file ids|plain-ids|splits VOCABULARY DOCUMENTS.json OUT.bin
-// VOCABULARY is what reference.py writes (.json), or a tokenizer.model of SentencePiece (.model...).
+// VOCABULARY is what reference.py writes (.json), a tokenizer.json, or a tokenizer.model of SentencePiece (.model...).
 // OUT holds, per document, an int32 count and as many int32: token ids (special tokens parsed, or not), or the byte
 // lengths of the pre-tokenizer's pieces. It also checks that decode gives the (normalised) text back where no byte
 // lacks a token.
@@ -29,7 +29,7 @@ void check_round_trip(const pop::Tokenizer& tokenizer, const pop::PreTokenizer& 
 void run(const std::string& what, const char* vocabulary, const char* documents, const char* out_path) {
   const pop::TokenizerData data = pop::read_vocabulary(vocabulary);
   const pop::Tokenizer tokenizer(data);
-  const bool byte_level = data.model == "gpt2";
+  const bool byte_level = !data.pre.empty();
   const pop::PreTokenizer pre(byte_level ? data.pre : "gpt-2");
   std::ofstream out(out_path, std::ios::binary);
   for (const auto& document : pop::read_json(documents)) {
