@@ -38,6 +38,8 @@ nlohmann::json parse_json(std::string_view bytes, const std::string& file) {
     return nlohmann::json::parse(bytes);
   } catch (const nlohmann::json::parse_error& error) {
     fail("{}: expected JSON, found an error at byte {} of {}", file, error.byte, bytes.size());
+  } catch (const nlohmann::json::out_of_range&) {
+    fail("{}: expected JSON, found a number that is too large", file);
   }
 }
 

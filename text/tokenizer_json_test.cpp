@@ -162,6 +162,7 @@ TEST(TokenizerJson, HolesAreUnusedTokens) {
 TEST(TokenizerJson, DeepCutAndDamagedFilesAreOneLine) {
   EXPECT_EQ(error_of(std::string(100000, '[')), "expected values nested at most 64 deep, found more at byte 64");
   EXPECT_EQ(error_of(""), "expected JSON, found an error at byte 1 of 0");
+  EXPECT_EQ(error_of("{\"model\":1e999}"), "expected JSON, found a number that is too large");
   EXPECT_EQ(error_of("[]"), "expected an object, found a list");
   EXPECT_NE(error_of("{\"model\":{\"type\":\"\xff\"}}").find("expected JSON"), std::string::npos);
   const std::string text = base("char_bpe").dump();
