@@ -25,6 +25,9 @@ PruneOptions Engine::Impl::prune_options(const PruneSettings& settings) const {
 CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequences,
                                     const CalibrationOptions& options) {
   impl_->expect_weights();
+  if (impl_->model->spec.moe.experts > 0)
+    fail("{}: pop calibrate: expected a model without experts, found one with {}", impl_->options.model,
+         impl_->model->spec.moe.experts);
   size_t longest = 0, total = 0;
   for (const std::vector<int32_t>& ids : sequences) {
     if (ids.empty()) fail("calibrate: expected sequences of at least one token, found an empty one");

@@ -6,7 +6,6 @@
 #include "prune/allocation.h"
 #include "prune/budget.h"
 #include "prune/byte_ideal.h"
-#include "prune/partition.h"
 
 namespace pop {
 
@@ -20,8 +19,9 @@ Activations& Engine::Impl::scratch(int rows) {
 PolicyContext Engine::Impl::policy_context() {
   const ModelSpec& s = model->spec;
   return {.layers = model->layers,
+          .ffns = model->ffns,
           .d = s.d,
-          .f = s.f,
+          .f = s.widest_ffn(),
           .q_dim = s.q_dim(),
           .kv_dim = s.kv_dim(),
           .kernels = &kernels,
@@ -118,9 +118,7 @@ Engine::Planned Engine::planned(const PruneSettings& prune) const {
     if (impl_->options.layout == "auto") reads.bytes = planned_column_bytes(layers, levels);
   } else if (prune.method == "pop") {
     out.ffn_sparsity = ffn_sparsity(options, weights);
-    const PartitionSizes sizes =
-        partition_sizes(impl_->model->spec.f, out.ffn_sparsity, options.gamma.value_or(kDefaultGamma));
-    reads = planned_rows(layers, sizes.retained + sizes.candidate, sizes.kept);
+    reads = planned_rows(layers, out.ffn_sparsity, options.gamma.value_or(kDefaultGamma));
   } else {
     fail("planned: expected pop or pop+, found \"{}\"", printable(prune.method));
   }

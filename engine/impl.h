@@ -54,13 +54,13 @@ struct Engine::Impl {
 // Tells an observer of a sequence's choices, and of what its partition came to.
 class Observation : public SelectionListener {
  public:
-  Observation(SelectionObserver* observer, int layers) : observer_(observer), layers_(layers) {}
-  void chosen(const Sequence& sequence, int position, int layer, Site site, const Selection& selection) override;
+  Observation(SelectionObserver* observer, const Model& model) : observer_(observer), model_(model) {}
+  void chosen(const Sequence& sequence, int position, int place, Site site, const Selection& selection) override;
   void partitioned(const Sequence& sequence) const;
 
  private:
   SelectionObserver* observer_;
-  int layers_;
+  const Model& model_;
 };
 
 struct ScoreJob;  // score.cpp

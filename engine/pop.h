@@ -47,6 +47,8 @@ struct PruneSettings {
   std::string metric{}, decode_metric{};  // down | gate-up
   std::string norm{}, prefill{};          // 1 | 2 | max; dense | pruned
   std::string plus_rule{};                // pop+: sites | prompt
+  std::optional<int> min_tokens{};        // experts: fewer prompt tokens than these say nothing about one
+  std::string few_tokens{};               // of such an expert: layer (all tokens of its layer decide) | dense
   std::string match{};                    // read as much per token as this method at `ratio`
   std::string calibration{};              // file of Engine::calibrate, for methods that need one
   std::string partition{};                // sequence | shared: one for all texts of a batch, from all of them
@@ -56,8 +58,9 @@ struct PruneSettings {
 };
 
 struct PrunePlanInfo {  // what the settings came to
-  std::string method, ratio_of, metric, decode_metric, norm, prefill, plus_rule;
-  std::string calibration;                                   // the text that it rests on; "": none
+  std::string method, ratio_of, metric, decode_metric, norm, prefill, plus_rule, few_tokens;
+  int min_tokens = 0;       // 0 and few_tokens "": there are no experts, or it does not apply
+  std::string calibration;  // the text that it rests on; "": none
   double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level (pop+): share skipped on the prompt's own scores
   // Weight bytes of a decoded token by the formulas of the methods (docs/pruning.md), head included: all weights, the
   // method's, and the method's if its candidates cost nothing.
@@ -92,12 +95,13 @@ struct ProfilePart {  // of the wall time; sync: the calling thread waited for t
 class SelectionObserver {
  public:
   virtual ~SelectionObserver() = default;
-  virtual void on_partition(int sequence, int layer, std::span<const int32_t> retained,
+  // expert: of a mixture of experts, the shared one last; 0 in a dense layer. A threshold is of all experts of a layer.
+  virtual void on_partition(int sequence, int layer, int expert, std::span<const int32_t> retained,
                             std::span<const int32_t> candidate, std::span<const int32_t> pruned,
                             std::span<const float> scores) = 0;
   virtual void on_threshold(int sequence, int layer, const char* site, double level, float tau, uint64_t counted) = 0;
   // token: index among the sequence's decoded tokens; site: "gate_up" or "down" for rows methods (channels), any for columns.
-  virtual void on_chosen(int sequence, int token, int layer, const char* site, bool columns,
+  virtual void on_chosen(int sequence, int token, int layer, int expert, const char* site, bool columns,
                          std::span<const int32_t> chosen) = 0;
 };
 
@@ -167,7 +171,7 @@ struct TopToken {
 };
 
 struct PartitionSummary {
-  int layer;
+  int layer, expert;  // as SelectionObserver says; of experts, those that were given one
   int retained, candidate, pruned;
   std::vector<int32_t> retained_first;  // up to 10
 };
@@ -200,6 +204,7 @@ struct ByteShare {
 struct ModelInfo {
   std::string path, architecture, name, file_type;
   uint64_t file_bytes = 0, parameters = 0;
+  int experts = 0, experts_used = 0, expert_f = 0, shared_f = 0;  // of a mixture of experts
   int layers = 0, d = 0, f = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0, context_trained = 0, context = 0;
   bool tied_head = false;
   std::string rope_scaling, tokenizer_model, tokenizer_pre, chat_template;  // chat_template: its source, "" if none

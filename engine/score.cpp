@@ -49,12 +49,14 @@ void take_logits(ScoreJob& job, int position, std::span<const float> logits, con
   for (size_t i = 0; i < keep; ++i) r.top.push_back({order[i], logits[size_t(order[i])]});
 }
 
-void summarise_partition(const Sequence& sequence, int layers, ScoreResult& result) {
+void summarise_partition(const Sequence& sequence, const Model& model, ScoreResult& result) {
   if (sequence.policy == nullptr) return;
-  for (int layer = 0; layer < layers; ++layer)
-    if (const Partition* p = sequence.policy->ffn_partition(layer)) {
+  for (int ffn = 0; ffn < int(model.ffns.size()); ++ffn)
+    if (const Partition* p = sequence.policy->ffn_partition(ffn)) {
       const size_t shown = std::min<size_t>(10, p->retained.size());
+      const int layer = model.ffns[size_t(ffn)]->layer;
       result.partition.push_back({layer,
+                                  ffn - model.first_ffn[size_t(layer)],
                                   int(p->retained.size()),
                                   int(p->candidate.size()),
                                   int(p->pruned.size()),
@@ -173,7 +175,7 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
   std::vector<ScoreResult> results = empty_results(requests);
   std::vector<Sequence> sequences(std::min(size_t(batch), requests.size()));
   RunContext run = engine.run_context(&hooks.interrupted);
-  Observation observation(hooks.observer, engine.model->spec.layers);
+  Observation observation(hooks.observer, *engine.model);
   if (hooks.observer != nullptr) run.listener = &observation;
   ScoreRun scorer(engine, run, hooks, total);
   start_watch(hooks, *engine.pool, run.watch);
@@ -205,7 +207,7 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
       r.timing.prefill_tokens = job.split, r.timing.decode_tokens = job.size() - job.split;
       if (!going) continue;
       r.finish_reason = "complete";
-      summarise_partition(*job.sequence, engine.model->spec.layers, r);
+      summarise_partition(*job.sequence, *engine.model, r);
     }
   }
   const std::vector<ProfilePart> profile = end_watch(hooks, run.watch);

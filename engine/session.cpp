@@ -6,7 +6,6 @@
 #include "engine/sampler.h"
 #include "engine/stop_filter.h"
 #include "prune/byte_ideal.h"
-#include "prune/partition.h"
 
 namespace pop {
 namespace {
@@ -19,12 +18,16 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 constexpr int kPackAfterBlockTypes = 24, kPackAfterPlainTypes = 40;
 
 bool packing_pays(const Model& model, int tokens) {
-  return tokens > (traits(model.layers[0].gate_up.type).block_elems > 1 ? kPackAfterBlockTypes : kPackAfterPlainTypes);
+  return tokens >
+         (traits(model.layers[0].ffns[0].gate_up.type).block_elems > 1 ? kPackAfterBlockTypes : kPackAfterPlainTypes);
 }
 
 }  // namespace
 
-void Observation::chosen(const Sequence& sequence, int position, int layer, Site site, const Selection& selection) {
+void Observation::chosen(const Sequence& sequence, int position, int place, Site site, const Selection& selection) {
+  const int layer = of_ffn(site) ? model_.ffns[size_t(place)]->layer : place;
+  const int expert = of_ffn(site) ? place - model_.first_ffn[size_t(layer)] : 0;
+
   const bool columns = selection.kind == Selection::Kind::Columns && !selection.zero_rest;
   // A full list without an index still names its members.
   std::vector<int32_t> all;
@@ -34,16 +37,19 @@ void Observation::chosen(const Sequence& sequence, int position, int layer, Site
     for (int i = 0; i < selection.list.count; ++i) all.push_back(i);
     list = all;
   }
-  observer_->on_chosen(sequence.id, position - sequence.prefilled, layer, site_name(site), columns, list);
+  observer_->on_chosen(sequence.id, position - sequence.prefilled, layer, expert, site_name(site), columns, list);
 }
 
 void Observation::partitioned(const Sequence& sequence) const {
-  for (int layer = 0; layer < layers_; ++layer) {
-    if (const Partition* p = sequence.policy->ffn_partition(layer))
-      observer_->on_partition(sequence.id, layer, p->retained, p->candidate, p->pruned, p->scores);
-    for (int site = 0; site < kSites; ++site)
-      if (const auto t = sequence.policy->threshold(Site(site), layer))
-        observer_->on_threshold(sequence.id, layer, site_name(Site(site)), t->level, t->tau, t->counted);
+  sequence.policy->partition_all();
+  for (int layer = 0; layer < model_.spec.layers; ++layer) {
+    const int first = model_.first_ffn[size_t(layer)];
+    for (int i = 0; i < int(model_.layers[size_t(layer)].ffns.size()); ++i)
+      if (const Partition* p = sequence.policy->ffn_partition(first + i))
+        observer_->on_partition(sequence.id, layer, i, p->retained, p->candidate, p->pruned, p->scores);
+    for (const Site site : {Site::Qkv, Site::O, Site::GateUp, Site::Down})
+      if (const auto t = sequence.policy->threshold(site, of_ffn(site) ? first : layer))
+        observer_->on_threshold(sequence.id, layer, site_name(site), t->level, t->tau, t->counted);
   }
 }
 
@@ -61,6 +67,8 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings)
           .norm = p.norm,
           .prefill = p.prefill,
           .plus_rule = p.plus_rule,
+          .few_tokens = p.few_tokens,
+          .min_tokens = p.min_tokens,
           .calibration = p.calibration,
           .ratio = p.ratio,
           .ffn_sparsity = p.ffn_sparsity,
@@ -81,9 +89,8 @@ void Session::Impl::plan_bytes(const PrunePlan& p) {
   if (p.level > 0) {
     planned = bare = planned_column_bytes(layers, p.levels);
   } else if (p.ffn_sparsity > 0) {
-    const PartitionSizes sizes = partition_sizes(engine.model->spec.f, p.ffn_sparsity, p.gamma);
-    planned = planned_row_bytes(layers, sizes.retained + sizes.candidate, sizes.kept);
-    bare = planned_row_bytes(layers, sizes.kept, sizes.kept);
+    planned = planned_row_bytes(layers, p.ffn_sparsity, p.gamma);
+    bare = planned_row_bytes(layers, p.ffn_sparsity, 0);
   }
   plan.dense_bytes = dense + head;
   plan.planned_bytes = planned + head;
@@ -184,7 +191,7 @@ class Generation {
         options_(options),
         sampler_(options.sampling, engine_.kernels),
         run_(engine_.run_context(&options.hooks.interrupted)),
-        observation_(options.hooks.observer, engine_.model->spec.layers),
+        observation_(options.hooks.observer, *engine_.model),
         logits_(size_t(engine_.model->spec.vocab)),
         answer_(*engine_.text, prompt, options, result_) {
     if (prompt.empty()) fail("prompt: expected at least one token, found none");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 
 #include "base/cpu.h"
 #include "base/error.h"
@@ -56,6 +57,10 @@ PruneOptions prune_options(const PruneSettings& s, uint64_t total_weights) {
   if (!s.plus_rule.empty())
     o.plus_rule =
         choose<PlusRule, 2>("plus-rule", s.plus_rule, {{{"sites", PlusRule::Sites}, {"prompt", PlusRule::Prompt}}});
+  o.min_tokens = s.min_tokens;
+  if (!s.few_tokens.empty())
+    o.few_tokens =
+        choose<FewTokens, 2>("few-tokens", s.few_tokens, {{{"layer", FewTokens::Layer}, {"dense", FewTokens::Dense}}});
   if (s.seed) o.seed = *s.seed;
   if (!s.random_every.empty())
     o.random_every = choose<RandomEvery, 2>("random-every", s.random_every,
@@ -96,7 +101,7 @@ const char* layout_name(LayoutChoice choice, const Model& model) {
   if (choice == LayoutChoice::Rows) return "rows";
   if (choice == LayoutChoice::Columns) return "columns";
   if (choice == LayoutChoice::Mixed) return "columns, gate_proj and up_proj in rows";
-  return model.layers[0].down.layout == Layout::Columns ? "rows, down_proj in columns" : "rows";
+  return model.layers[0].ffns[0].down.layout == Layout::Columns ? "rows, down_proj in columns" : "rows";
 }
 
 const char* act_name(ActType type) {
@@ -168,6 +173,7 @@ void Engine::Impl::fill_info() {
   info.name = s.name;
   info.file_bytes = file.file_bytes();
   info.layers = s.layers, info.d = s.d, info.f = s.f, info.heads = s.heads, info.kv_heads = s.kv_heads;
+  info.experts = s.moe.experts, info.experts_used = s.moe.used, info.expert_f = s.moe.f, info.shared_f = s.moe.shared_f;
   info.head_dim = s.head_dim, info.vocab = s.vocab, info.context_trained = s.context_trained,
   info.tied_head = s.tied_head;
   info.context = options.context > 0 ? options.context : std::min(s.context_trained, 8192);
@@ -216,25 +222,36 @@ void Engine::Impl::fill_tensor_types() {
 
 // What depends on the weights as they were laid out.
 void Engine::Impl::fill_arithmetic() {
-  uint64_t attention = 0, ffn = 0;
+  uint64_t attention = 0, router = 0;
+  double ffn = 0;
   const auto all = [](const Matrix& w) {
     return uint64_t(bytes_read(w, {nullptr, w.layout == Layout::Rows ? w.rows / w.unit : w.cols}));
   };
+  double experts = 0, elements = 0;  // in shares of a token: k of E experts
   for (const LayerWeights& w : model->layers) {
     attention += all(w.q) + all(w.k) + all(w.v) + all(w.o);
-    ffn += all(w.gate_up) + all(w.down);
-    for_each_matrix(w, [&](const Matrix& m) { block_elements += uint64_t(m.rows) * uint64_t(m.cols); });
+    for (const FfnWeights& f : w.ffns) (f.expert < 0 ? ffn : experts) += double(all(f.gate_up) + all(f.down)) * f.use;
+    for (const Matrix* m : {&w.router, &w.shared_gate})
+      if (m->rows > 0) router += all(*m);
+    for_each_matrix(w, [&](const Matrix& m, double use) { elements += double(m.rows) * double(m.cols) * use; });
   }
-  dense_block_bytes = attention + ffn;
+  dense_block_bytes = attention + uint64_t(std::llround(ffn + experts)) + router;
+  block_elements = uint64_t(std::llround(elements));
   dense_head_bytes = all(model->head);
-  info.bytes_per_token = {{"attention", attention}, {"ffn", ffn}, {"head", dense_head_bytes}};
+  info.bytes_per_token = {{"attention", attention}};
+  if (ffn > 0) info.bytes_per_token.push_back({model->spec.moe.experts > 0 ? "shared ffn" : "ffn", uint64_t(ffn)});
+  if (experts > 0) {
+    info.bytes_per_token.push_back({"experts", uint64_t(std::llround(experts))});
+    info.bytes_per_token.push_back({"router", router});
+  }
+  info.bytes_per_token.push_back({"head", dense_head_bytes});
   info.weight_bytes = model->weights.matrix_bytes();
   info.from_cache = model->from_cache;
   const LayerWeights& first = model->layers[0];
   const RunContext run = run_context();
-  info.file_type = traits(first.gate_up.type).name;
-  info.activations_decode = act_name(run.act_type(first.gate_up, Phase::Decode));
-  info.activations_prefill = act_name(run.act_type(first.gate_up, Phase::Prefill));
+  info.file_type = traits(first.ffns[0].gate_up.type).name;
+  info.activations_decode = act_name(run.act_type(first.ffns[0].gate_up, Phase::Decode));
+  info.activations_prefill = act_name(run.act_type(first.ffns[0].gate_up, Phase::Prefill));
   info.layout = layout_name(layout_of(options), *model);
 }
 

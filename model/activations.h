@@ -6,6 +6,7 @@
 #include "base/aligned_buffer.h"
 #include "kernels/kernels.h"
 #include "model/attention.h"
+#include "model/forward.h"
 #include "model/spec.h"
 #include "prune/policy.h"
 
@@ -22,18 +23,46 @@ inline int column_slices(int rows, int cols) {
   return (cols + column_slice(rows, cols) - 1) / column_slice(rows, cols);
 }
 
+// A row of the pass on its way through one expert, whose output counts by `weight`.
+struct Routed {
+  int row, expert;
+  float weight;
+};
+
+// Of one layer's FFNs: which rows go through which, and rows as they stand together for it.
+struct RoutingScratch {
+  RoutingScratch() = default;
+  RoutingScratch(const ModelSpec& spec, size_t most) : ffns(most) {
+    if (spec.moe.experts == 0) return;
+    rows.resize(most);
+    positions.resize(most);
+    by_row.resize(most * size_t(spec.moe.used));
+    by_expert = by_row;
+    begins.resize(size_t(spec.moe.experts) + 1);
+    scores = AlignedBuffer(most * size_t(spec.moe.experts) * sizeof(float));
+    x = AlignedBuffer(most * size_t(spec.d) * sizeof(float));
+    mixed = AlignedBuffer(most * size_t(spec.d) * sizeof(float));
+  }
+  std::vector<int> ffns;  // [rows] as Pass::ffns
+  std::vector<ForwardRow> rows;
+  std::vector<int> positions;
+  std::vector<Routed> by_row, by_expert;  // [rows * used]
+  std::vector<int> begins;                // [experts + 1] counts, then places in by_expert
+  AlignedBuffer scores, x, mixed;         // [rows, experts], [rows, d], [rows, d]
+};
+
 class Activations {
  public:
   Activations(const ModelSpec& spec, const KernelTable& kernels, int max_rows, int context, int threads)
       : attention(spec, max_rows, context, threads), max_rows_(max_rows) {
     const auto rows = size_t(max_rows);
-    const int widest = std::max({spec.d, spec.f, spec.q_dim()});
+    const int f = spec.widest_ffn(), widest = std::max({spec.d, f, spec.q_dim()});
     x = floats(rows * size_t(spec.d));
     normed = floats(rows * size_t(spec.d));
     qkv = floats(rows * size_t(spec.q_dim() + 2 * spec.kv_dim()));
     attended = floats(rows * size_t(spec.q_dim()));
-    gate_up = floats(rows * size_t(2 * spec.f));
-    h = floats(rows * size_t(spec.f));
+    gate_up = floats(rows * size_t(2 * f));
+    h = floats(rows * size_t(f));
     masked = floats(rows * size_t(widest));
     delta = floats(rows * size_t(spec.d));
     cos_sin = floats(rows * size_t(spec.rope.dim));
@@ -45,13 +74,15 @@ class Activations {
     const size_t groups = (rows + kActsGroup - 1) / kActsGroup;
     for (AlignedBuffer& buffer : packed) buffer = AlignedBuffer(act * groups * kActsGroup);
     const auto column_sums = [](int out, int in) { return size_t(column_slices(out, in)) * size_t(out); };
-    partial = floats(
-        std::max({column_sums(spec.q_dim(), spec.d) + 2 * column_sums(spec.kv_dim(), spec.d),
-                  column_sums(spec.d, spec.q_dim()), column_sums(2 * spec.f, spec.d), column_sums(spec.d, spec.f)}) *
-        std::min(rows, size_t(kRowsTogether)));
+    size_t most = std::max(column_sums(spec.q_dim(), spec.d) + 2 * column_sums(spec.kv_dim(), spec.d),
+                           column_sums(spec.d, spec.q_dim()));
+    for (const int width : spec.ffn_widths())
+      most = std::max({most, column_sums(2 * width, spec.d), column_sums(spec.d, width)});
+    partial = floats(most * std::min(rows, size_t(kRowsTogether)));
     sums = AlignedBuffer(size_t(widest) * sizeof(double));
     kept_lists_ = AlignedBuffer(rows * size_t(widest) * sizeof(int32_t), AlignedBuffer::Pages::Small);
     widest_ = size_t(widest);
+    routing = RoutingScratch(spec, rows);
     selections.resize(rows);
     positions.resize(rows);
     wanted.reserve(rows);
@@ -69,6 +100,7 @@ class Activations {
   AlignedBuffer x, normed, qkv, attended, gate_up, h, masked, delta, cos_sin, logits, partial, sums;
   AlignedBuffer packed[3];  // x of a site prepared for up to three (arithmetic, layout) pairs
   AttentionPlan attention;
+  RoutingScratch routing;
   std::vector<Selection> selections;  // [rows] of the site at hand
   std::vector<int> positions;         // [rows]
   std::vector<int> wanted;            // rows of the pass that want logits

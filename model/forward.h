@@ -26,7 +26,7 @@ using LogitsSink = std::function<void(int row, std::span<const float> logits)>;
 // Told of every selection in decode, in order (the engine's --dump-partition).
 struct SelectionListener {
   virtual ~SelectionListener() = default;
-  virtual void chosen(const Sequence& sequence, int token, int layer, Site site, const Selection& selection) = 0;
+  virtual void chosen(const Sequence& sequence, int token, int place, Site site, const Selection& selection) = 0;
 };
 
 // Thrown out of forward() when RunContext::interrupted said so. The lengths of the sequences are those from before; what their

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "kernels/pack.h"
 #include "kernels/select.h"
+#include "model/ffn.h"
 #include "model/forward.h"
 #include "model/project.h"
 #include "tensor/layout.h"
@@ -23,27 +24,6 @@ SiteTargets o_targets(const Pass& pass, int layer, int) {
   return {
       1, {&pass.model.layers[size_t(layer)].o}, {f32(pass.scratch.delta)}, {size_t(pass.model.spec.d)}, Finish::AddToX};
 }
-SiteTargets gate_up_targets(const Pass& pass, int layer, int row) {
-  return {1,
-          {&pass.rows[size_t(row)].sequence->gate_up(pass.model, layer)},
-          {f32(pass.scratch.gate_up)},
-          {2 * size_t(pass.model.spec.f)},
-          Finish::SiluMul};
-}
-SiteTargets down_targets(const Pass& pass, int layer, int row) {
-  return {1,
-          {&pass.rows[size_t(row)].sequence->down(pass.model, layer)},
-          {f32(pass.scratch.delta)},
-          {size_t(pass.model.spec.d)},
-          Finish::AddToX};
-}
-
-void observe(const Pass& pass, Site site, int layer, const float* x, int width) {
-  for_each_sequence(pass, [&](int first, int count) {
-    if (PolicyState* policy = pass.rows[size_t(first)].sequence->policy.get())
-      policy->observe(site, layer, x + size_t(first) * size_t(width), count, size_t(width), pass.positions[first]);
-  });
-}
 
 void observe_residual(const Pass& pass, int layer) {
   const auto d = size_t(pass.model.spec.d);
@@ -51,36 +31,6 @@ void observe_residual(const Pass& pass, int layer) {
     if (PolicyState* policy = pass.rows[size_t(first)].sequence->policy.get())
       policy->observe_residual(layer, f32(pass.scratch.x) + size_t(first) * d, count, d, pass.positions[first]);
   });
-}
-
-// act(gate) of the rows of prefill, for those who look at them.
-void observe_gates(const Pass& pass, int layer) {
-  for (int r = 0; r < pass.count(); ++r) {
-    PolicyState* policy = pass.rows[size_t(r)].sequence->policy.get();
-    if (policy == nullptr || !policy->gate_first()) continue;
-    const auto f = size_t(pass.model.spec.f);
-    policy->observe_gates(layer, activated_gates(pass, f32(pass.scratch.gate_up) + size_t(r) * 2 * f));
-  }
-}
-
-// One site in either phase. Under --prefill pruned a pass holds one sequence, whose policy names the units.
-void project(const Pass& pass, Site site, int layer, const float* x, int width, TargetsOf targets_of) {
-  const std::function<bool()>* interrupted = pass.run.interrupted;
-  if (interrupted != nullptr && *interrupted && (*interrupted)()) throw PassInterrupted();
-  if (pass.phase == Phase::Decode) {
-    const PolicyState* policy = pass.rows[0].sequence->policy.get();  // of one kind in all rows
-    if (site == Site::GateUp && policy != nullptr && policy->gate_first())
-      return project_gate_first(pass, layer, x, targets_of);
-    return project_decode(pass, site, layer, x, width, targets_of);
-  }
-  observe(pass, site, layer, x, width);
-  pass.run.watch.mark(Part::Observe);
-  Selection selection;
-  if (site == Site::GateUp && pass.rows[0].sequence->policy != nullptr)
-    selection = pass.rows[0].sequence->policy->select_prefill(site, layer);
-  project_prefill(pass, targets_of(pass, layer, 0), x, width,
-                  selection.kind == Selection::Kind::Rows ? &selection.list : nullptr);
-  if (site == Site::GateUp) observe_gates(pass, layer);
 }
 
 // Rows of what is so little work that fewer are not worth a second thread.
@@ -93,19 +43,6 @@ void norm_rows(const Pass& pass, const float* x, const std::vector<float>& weigh
       pass.run.kernels->rms_norm(x + size_t(r) * size_t(d), weight.data(), d, pass.model.spec.norm_eps,
                                  out + size_t(r) * size_t(d));
   });
-}
-
-// What a method adds to the FFN's output for the channels that it leaves out, where it leaves them out.
-void add_ffn_bias(const Pass& pass, int layer) {
-  for (int r = 0; r < pass.count(); ++r) {
-    PolicyState* policy = pass.rows[size_t(r)].sequence->policy.get();
-    if (policy == nullptr) continue;
-    const std::span<const float> bias = policy->ffn_bias(layer);
-    if (bias.empty()) continue;
-    if (pass.phase == Phase::Prefill && policy->select_prefill(Site::Down, layer).kind == Selection::Kind::Full)
-      continue;
-    pass.run.kernels->add(bias.data(), int(bias.size()), f32(pass.scratch.x) + size_t(r) * bias.size());
-  }
 }
 
 // Logits of the rows that want them, a few rows at once: never tokens x vocabulary floats.
@@ -185,11 +122,7 @@ void block(const Pass& pass, int layer) {
 
   norm_rows(pass, x, vectors.ffn_norm, normed);
   watch.mark(Part::Norm);
-  project(pass, Site::GateUp, layer, normed, s.d, gate_up_targets);  // leaves h
-  watch.mark(Part::GateUp);
-  project(pass, Site::Down, layer, f32(scratch.h), s.f, down_targets);  // adds to x
-  add_ffn_bias(pass, layer);
-  watch.mark(Part::Down);
+  ffn(pass, layer, normed);  // adds to x
 }
 
 }  // namespace

@@ -63,10 +63,11 @@ class Loader {
       add(w.k, {tensor(names_.k, s.kv_dim(), s.d)}, other);
       add(w.v, {tensor(names_.v, s.kv_dim(), s.d)}, other);
       add(w.o, {tensor(names_.o, s.d, s.q_dim())}, other);
-      add(w.gate_up, {tensor(names_.gate, s.f, s.d), tensor(names_.up, s.f, s.d)},
-          all ? Layout::Columns : Layout::Rows);
-      add(w.down, {tensor(names_.down, s.d, s.f)}, down);
+      add_ffns(w, all ? Layout::Columns : Layout::Rows, down);
     }
+    model_.ffns = ffns_of(model_.layers);
+    for (size_t i = 0; i < model_.ffns.size(); ++i)
+      if (i == 0 || model_.ffns[i]->layer != model_.ffns[i - 1]->layer) model_.first_ffn.push_back(int(i));
   }
 
   LayerVectors vectors() {
@@ -78,8 +79,52 @@ class Loader {
         const std::vector<float> bias = vector(name, size);
         v.qkv_bias.insert(v.qkv_bias.end(), bias.begin(), bias.end());
       }
+    if (s.has_experts(layer_) && s.moe.shared_f > 0) v.shared_gate = vector(names_.shared_gate, s.d);
     if (s.qk_norm) v.q_norm = vector(names_.q_norm, s.head_dim), v.k_norm = vector(names_.k_norm, s.head_dim);
     return v;
+  }
+
+  // The FFN of the layer at hand, or its router and experts.
+  void add_ffns(LayerWeights& w, Layout gate_up, Layout down) {
+    const ModelSpec& s = model_.spec;
+    const auto add_one = [&](FfnWeights& ffn, RawTensor gate, RawTensor up, RawTensor d) {
+      ffn.layer = layer_;
+      add(ffn.gate_up, {std::move(gate), std::move(up)}, gate_up);
+      add(ffn.down, {std::move(d)}, down);
+    };
+    if (!s.has_experts(layer_)) {
+      w.ffns.resize(1);
+      return add_one(w.ffns[0], tensor(names_.gate, s.f, s.d), tensor(names_.up, s.f, s.d),
+                     tensor(names_.down, s.d, s.f));
+    }
+    const MoeSpec& m = s.moe;
+    add(w.router, {tensor(names_.router, m.experts, s.d)}, Layout::Rows);
+    w.ffns.resize(size_t(m.experts) + (m.shared_f > 0 ? 1 : 0));
+    const std::vector<RawTensor> gates = experts(names_.expert_gate, m.f, s.d),
+                                 ups = experts(names_.expert_up, m.f, s.d),
+                                 downs = experts(names_.expert_down, s.d, m.f);
+    for (int e = 0; e < m.experts; ++e) {
+      FfnWeights& ffn = w.ffns[size_t(e)];
+      ffn.expert = e;
+      ffn.use = double(m.used) / m.experts;
+      add_one(ffn, gates[size_t(e)], ups[size_t(e)], downs[size_t(e)]);
+    }
+    if (m.shared_f == 0) return;
+    w.shared_gate = {.type = DType::F32, .rows = 1, .cols = s.d};
+    w.shared_gate.data = reinterpret_cast<const uint8_t*>(model_.vectors[size_t(layer_)].shared_gate.data());
+    add_one(w.ffns.back(), tensor(names_.shared_gate_proj, m.shared_f, s.d), tensor(names_.shared_up, m.shared_f, s.d),
+            tensor(names_.shared_down, s.d, m.shared_f));
+  }
+
+  // One tensor [experts, rows, cols], cut.
+  std::vector<RawTensor> experts(const char* pattern, int rows, int cols) {
+    const int count = model_.spec.moe.experts;
+    const RawTensor all = model_.file().tensor(name_of(pattern), {count, rows, cols});
+    const size_t bytes = all.data.size() / size_t(count);
+    std::vector<RawTensor> cut;
+    for (int e = 0; e < count; ++e)
+      cut.push_back({all.name, all.type, {rows, cols}, all.data.subspan(size_t(e) * bytes, bytes)});
+    return cut;
   }
 
   void add(Matrix& target, std::vector<RawTensor> parts, Layout wanted) {

@@ -32,6 +32,7 @@ struct LayerVectors {
   std::vector<float> attention_norm, ffn_norm;  // [d]
   std::vector<float> qkv_bias{};                // [q_dim + 2 kv_dim] or empty
   std::vector<float> q_norm{}, k_norm{};        // [head_dim] or empty
+  std::vector<float> shared_gate{};             // [d] or empty
 };
 
 struct Model {
@@ -49,6 +50,8 @@ struct Model {
   RopeTable rope;
   float attention_scale = 1.f;  // of q.k before the softmax
   std::vector<LayerWeights> layers;
+  std::vector<const FfnWeights*> ffns;  // of all layers: an FFN's number is its place here
+  std::vector<int> first_ffn;           // [layers] number of a layer's first
   std::vector<LayerVectors> vectors;
   std::vector<float> output_norm;  // [d]
   RawTensor embedding;      // [vocab, d], read from the file's mapping row by row; if tied, the head's rows are read
@@ -67,15 +70,14 @@ struct Model {
   void release_embedding() const;
 };
 
-// Calls visit(matrix) for q, k, v, o, gate_up, down of a layer.
+// Calls visit(matrix, share of the tokens that use it) for q, k, v, o and every gate_up and down of a layer.
 template <class Layer, class Visit>
 void for_each_matrix(Layer& layer, Visit&& visit) {
-  visit(layer.q);
-  visit(layer.k);
-  visit(layer.v);
-  visit(layer.o);
-  visit(layer.gate_up);
-  visit(layer.down);
+  for (auto* w : {&layer.q, &layer.k, &layer.v, &layer.o}) visit(*w, 1.0);
+  for (auto& ffn : layer.ffns) {
+    visit(ffn.gate_up, ffn.use);
+    visit(ffn.down, ffn.use);
+  }
 }
 
 }  // namespace pop

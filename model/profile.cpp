@@ -11,8 +11,8 @@ double seconds(PoolTimes::Clock::duration d) { return std::chrono::duration<doub
 }  // namespace
 
 const char* part_name(Part part) {
-  constexpr const char* kNames[] = {"embed", "norm", "select",  "qkv",       "attention", "o",    "gate_up",
-                                    "down",  "head", "observe", "partition", "sampling",  "sync", "other"};
+  constexpr const char* kNames[] = {"embed",  "norm", "select",  "qkv",       "attention", "o",    "gate_up", "down",
+                                    "router", "head", "observe", "partition", "sampling",  "sync", "other"};
   static_assert(std::size(kNames) == size_t(Part::kCount));
   return kNames[size_t(part)];
 }

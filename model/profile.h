@@ -24,7 +24,8 @@ enum class Part : uint8_t {
   O,
   GateUp,
   Down,
-  Head,  // of a pass
+  Router,  // of a mixture of experts, with the weighted sum of what they give
+  Head,    // of a pass
   Observe,
   Partition,
   Sampling,

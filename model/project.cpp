@@ -97,6 +97,7 @@ struct SiteRows {
   int layer;
   TargetsOf targets_of;
   SiteTargets targets(int row) const { return targets_of(pass, layer, row); }
+  int place(int row) const { return pass.place(site, layer, row); }
   const Selection& selection(int row) const { return pass.scratch.selections[size_t(row)]; }
   // Calls visit(matrix, what rows [begin, end) read of it) for the i-th matrix of the site, for each copy of it once.
   template <class Visit>
@@ -129,12 +130,14 @@ class ReadGuards {
 // Outputs of the units list[begin .. end) of one row of the pass are there.
 void finish(const Pass& pass, const SiteTargets& targets, int row, IndexList list, int begin, int end) {
   const float* y = targets.y[0] + size_t(row) * targets.ldy[0];
-  const auto d = size_t(pass.model.spec.d), f = size_t(pass.model.spec.f);
+  const auto d = size_t(pass.model.spec.d);
   switch (targets.finish) {
     case Finish::None: return;
     case Finish::AddToX:  // every output, in units of one
       return pass.run.kernels->add(y + begin, end - begin, f32(pass.scratch.x) + size_t(row) * d + begin);
-    case Finish::SiluMul: return pass.run.kernels->silu_mul(y, list, begin, end, f32(pass.scratch.h) + size_t(row) * f);
+    case Finish::SiluMul:
+      return pass.run.kernels->silu_mul(y, list, begin, end,
+                                        f32(pass.scratch.h) + size_t(row) * size_t(targets.w[0]->rows / 2));
   }
 }
 
@@ -252,14 +255,14 @@ Part part_of(Site site) {
 }
 
 // What a lone decode of this row reads of its matrices, and how many of their weights it uses.
-void count_reads(const Pass& pass, Site site, int layer, const SiteTargets& targets, const Selection& selection,
+void count_reads(const Pass& pass, Site site, int place, const SiteTargets& targets, const Selection& selection,
                  Sequence& sequence) {
   for (int i = 0; i < targets.count; ++i) {
     const Matrix& w = *targets.w[i];
     const bool by_rows = selection.kind == Selection::Kind::Rows,
                by_columns = selection.kind == Selection::Kind::Columns;
     const IndexList list = read_list(w, selection);
-    const uint64_t bytes = sequence.cached_bytes(site, layer, i, w, list, list.index == nullptr || selection.lasting);
+    const uint64_t bytes = sequence.cached_bytes(site, place, i, w, list, list.index == nullptr || selection.lasting);
     sequence.reads.block_bytes += bytes;
     pass.run.watch.profile.bytes[size_t(part_of(site))] += bytes;
     sequence.reads.elements_used += by_rows      ? uint64_t(selection.list.count) * uint64_t(w.unit) * uint64_t(w.cols)
@@ -294,7 +297,7 @@ void project_prefill(const Pass& pass, const SiteTargets& targets, const float* 
     }
   }
   if (targets.finish == Finish::None) return;
-  const int f = pass.model.spec.f;
+  const int f = targets.w[0]->rows / 2;  // with SiluMul
   const IndexList all = everything(targets.finish == Finish::SiluMul ? f : targets.w[0]->rows);
   parallel_ranges(pool, pass.count(), 1, [&](int begin, int end, int) {
     for (int r = begin; r < end; ++r) {
@@ -308,10 +311,12 @@ void project_prefill(const Pass& pass, const SiteTargets& targets, const float* 
 
 namespace {
 
-// A row's list stays as it is until its state is asked again at this site: for a later row of the same text it is copied.
-void keep_list(const Pass& pass, int row, Selection& selection) {
+// A row's list stays as it is until its state is asked again in this layer: for a later row of the same text it is copied.
+void keep_list(const SiteRows& rows, int row, Selection& selection) {
+  const Pass& pass = rows.pass;
   const bool asked_again =
-      row + 1 < pass.count() && pass.rows[size_t(row) + 1].sequence == pass.rows[size_t(row)].sequence;
+      rows.place(0) != rows.place(pass.count() - 1) ||
+      (row + 1 < pass.count() && pass.rows[size_t(row) + 1].sequence == pass.rows[size_t(row)].sequence);
   if (!asked_again || selection.lasting || selection.list.index == nullptr) return;
   int32_t* const kept = pass.scratch.kept(row);
   std::copy_n(selection.list.index, selection.list.count, kept);
@@ -319,34 +324,38 @@ void keep_list(const Pass& pass, int row, Selection& selection) {
 }
 
 // What rows with one policy between them (--partition shared) are asked about: the root of the mean square of each input.
-const float* mean_input(const Pass& pass, const float* x, int width) {
+const float* mean_input(const Pass& pass, const float* x, int count, int width) {
   double* const sums = reinterpret_cast<double*>(pass.scratch.sums.data());
   std::fill(sums, sums + width, 0.0);
-  pass.run.kernels->add_squares(x, pass.count(), size_t(width), width, sums);
+  pass.run.kernels->add_squares(x, count, size_t(width), width, sums);
   float* const mean = f32(pass.scratch.masked);
-  for (int i = 0; i < width; ++i) mean[i] = float(std::sqrt(sums[i] / pass.count()));
+  for (int i = 0; i < width; ++i) mean[i] = float(std::sqrt(sums[i] / count));
   return mean;
 }
 
-// Asks the policies of all rows, each about its row, or the one they share about all.
+// Asks the policies of all rows, each about its row, or the one they share about all that are at the same place.
 void select(const SiteRows& rows, const float* x, int width) {
   const Pass& pass = rows.pass;
-  const bool shared = pass.count() > 1 && pass.rows[0].sequence->shares_policy;
+  const bool shared = pass.rows[0].sequence->shares_policy;
+  int first = 0, together = 0;  // rows at this place
   for (int r = 0; r < pass.count(); ++r) {
     Sequence& sequence = *pass.rows[size_t(r)].sequence;
     Selection& selection = pass.scratch.selections[size_t(r)];
-    if (shared && r > 0) {
-      selection = pass.scratch.selections[0];
+    if (shared && r < first + together) {
+      selection = pass.scratch.selections[size_t(first)];
       continue;
     }
+    first = r, together = 1;
+    while (shared && r + together < pass.count() && rows.place(r + together) == rows.place(r)) ++together;
     selection = {};
     if (sequence.policy == nullptr) continue;
     pass.run.watch.begin_select(part_of(rows.site));
-    const float* const about = shared ? mean_input(pass, x, width) : x + size_t(r) * size_t(width);
-    selection = sequence.policy->select(rows.site, rows.layer, {about, size_t(width)}, pass.positions[r]);
-    if (!shared) keep_list(pass, r, selection);
+    const float* about = x + size_t(r) * size_t(width);
+    if (together > 1) about = mean_input(pass, about, together, width);
+    selection = sequence.policy->select(rows.site, rows.place(r), {about, size_t(width)}, pass.positions[r]);
+    keep_list(rows, r, selection);
     if (selection.kind != Selection::Kind::Full && pass.run.listener != nullptr)
-      pass.run.listener->chosen(sequence, pass.positions[r], rows.layer, rows.site, selection);
+      pass.run.listener->chosen(sequence, pass.positions[r], rows.place(r), rows.site, selection);
     pass.run.watch.end_select();
   }
 }
@@ -465,7 +474,7 @@ void project_decode(const Pass& pass, Site site, int layer, const float* x, int 
   for (int i = 0; i < first.count; ++i) packing[i] = inputs.add(*first.w[i]);
   select(rows, x, width);
   for (int r = 0; r < n; ++r) {
-    count_reads(pass, site, layer, rows.targets(r), rows.selection(r), *pass.rows[size_t(r)].sequence);
+    count_reads(pass, site, rows.place(r), rows.targets(r), rows.selection(r), *pass.rows[size_t(r)].sequence);
     pack(rows, x + size_t(r) * size_t(width), width, r, inputs);
   }
   if (pass.run.counts_forward) count_forward(rows);

@@ -15,7 +15,11 @@ struct Pass {
   Phase phase;
   std::span<const ForwardRow> rows;
   const int* positions;  // [rows] of each in its sequence
+  // [rows] the FFN that each goes through, ascending, at GateUp and Down. In prefill it is one and the same.
+  const int* ffns = nullptr;
   int count() const { return int(rows.size()); }
+  // What a policy calls row r's place at a site: the layer, or the FFN.
+  int place(Site site, int layer, int r) const { return of_ffn(site) ? ffns[r] : layer; }
 };
 
 // Calls visit(first, count) for every run of rows that belong to one sequence.
@@ -45,6 +49,10 @@ struct SiteTargets {
   Finish finish = Finish::None;
 };
 using TargetsOf = SiteTargets (*)(const Pass& pass, int layer, int row);
+
+// One site, x : [rows, width]: in prefill the policies observe, in decode they select. Under --prefill pruned a pass holds one
+// sequence, whose policy names the units. Throws PassInterrupted.
+void project(const Pass& pass, Site site, int layer, const float* x, int width, TargetsOf targets_of);
 
 // Prefill: y = W x for all rows of the pass, and what becomes of y. list: with SiluMul the units to compute, the h of others
 // is 0; null: all of them.

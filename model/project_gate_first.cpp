@@ -64,9 +64,9 @@ void project_gate_first(const Pass& pass, int layer, const float* x, TargetsOf t
 
     Selection& selection = pass.scratch.selections[size_t(r)];
     pass.run.watch.begin_select(Part::GateUp);
-    selection = sequence.policy->select(Site::GateUp, layer, activated_gates(pass, y), pass.positions[r]);
+    selection = sequence.policy->select(Site::GateUp, pass.ffns[r], activated_gates(pass, y), pass.positions[r]);
     if (pass.run.listener != nullptr)
-      pass.run.listener->chosen(sequence, pass.positions[r], layer, Site::GateUp, selection);
+      pass.run.listener->chosen(sequence, pass.positions[r], pass.ffns[r], Site::GateUp, selection);
     pass.run.watch.end_select();
 
     if (apart) {

@@ -19,7 +19,7 @@ struct ReadCounts {
   uint64_t elements_used = 0;  // of the blocks' matrices, candidates' gate and up rows counted
 };
 
-// The reachable units of one layer's FFN, copied together in ascending order so that decode streams.
+// The reachable units of one FFN, copied together in ascending order so that decode streams.
 struct PackedFfn {
   Matrix gate_up, down;
   AlignedBuffer gate_up_memory, down_memory;
@@ -33,19 +33,20 @@ struct Sequence {
   KvCache kv;
   std::shared_ptr<PolicyState> policy;  // null: dense, nothing is asked
   bool shares_policy = false;           // --partition shared: one state for all sequences of a batch
-  std::vector<PackedFfn> packed;        // [layers] or empty; memory stays for the next partition
+  std::vector<PackedFfn> packed;        // [FFNs] or empty; memory stays for the next partition
   bool use_packed = false;              // from pack_ffn() until the next prefill
   ReadCounts reads;
 
   // bytes_read(w, list), remembered if the list is lasting (R and C of a partition are).
-  uint64_t cached_bytes(Site site, int layer, int matrix, const Matrix& w, IndexList list, bool lasting);
+  // place: the layer, at GateUp and Down the FFN.
+  uint64_t cached_bytes(Site site, int place, int matrix, const Matrix& w, IndexList list, bool lasting);
   void forget_bytes() { counted_.clear(); }
 
-  const Matrix& gate_up(const Model& model, int layer) const {
-    return !use_packed ? model.layers[size_t(layer)].gate_up : packed[size_t(layer)].gate_up;
+  const Matrix& gate_up(const Model& model, int ffn) const {
+    return !use_packed ? model.ffns[size_t(ffn)]->gate_up : packed[size_t(ffn)].gate_up;
   }
-  const Matrix& down(const Model& model, int layer) const {
-    return !use_packed ? model.layers[size_t(layer)].down : packed[size_t(layer)].down;
+  const Matrix& down(const Model& model, int ffn) const {
+    return !use_packed ? model.ffns[size_t(ffn)]->down : packed[size_t(ffn)].down;
   }
 
  private:
@@ -55,11 +56,12 @@ struct Sequence {
     int count = -1;
     uint64_t bytes = 0;
   };
-  std::vector<Counted> counted_;  // [layers][sites][3]
+  std::vector<Counted> counted_;  // [places][sites][3]
 };
 
 // Copies the reachable FFN channels of every layer into the sequence (prune/policy.h, reachable()). Changes no bit of any
-// result. Does nothing where everything is reachable.
+// result. Does nothing where everything is reachable, nor in a mixture of experts: that would copy most of the model for each
+// text.
 void pack_ffn(const Model& model, Sequence& sequence, ThreadPool& pool);
 
 }  // namespace pop

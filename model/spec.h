@@ -1,5 +1,6 @@
 // What a model is: numbers and choices read from its file. Data describes a family; forward() branches on these fields only.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -26,6 +27,14 @@ struct RopeSpec {
   std::vector<float> frequency_divisors;    // [dim / 2] or empty: Llama 3.1's scaling, as the file tabulates it
 };
 
+// A mixture of experts; no experts: every layer has one FFN.
+struct MoeSpec {
+  int experts = 0, used = 0;  // E, and k of them for each token
+  int f = 0, shared_f = 0;    // widths of an expert and of the shared one; shared_f 0: there is none
+  bool normalised = false;    // the weights of the k are divided by their sum
+  std::vector<bool> layers;   // which have experts; the others have one FFN of width ModelSpec::f
+};
+
 struct ModelSpec {
   std::string architecture;  // as the file names it
   std::string name;
@@ -38,7 +47,22 @@ struct ModelSpec {
   bool qk_norm = false;      // RMS norm of every head of q and k, before the rotation
   std::vector<int> windows;  // [layers] or empty: how many positions a token sees, itself counted; 0: all before it
   RopeSpec rope;
+  MoeSpec moe;
 
+  bool has_experts(int layer) const { return !moe.layers.empty() && moe.layers[size_t(layer)]; }
+  // Of the FFNs there are.
+  std::vector<int> ffn_widths() const {
+    std::vector<int> widths;
+    for (int l = 0; l < layers && widths.empty(); ++l)
+      if (!has_experts(l)) widths.push_back(f);
+    if (moe.experts > 0) widths.push_back(moe.f);
+    if (moe.shared_f > 0) widths.push_back(moe.shared_f);
+    return widths;
+  }
+  int widest_ffn() const {
+    const std::vector<int> widths = ffn_widths();
+    return *std::max_element(widths.begin(), widths.end());
+  }
   int q_dim() const { return heads * head_dim; }
   int kv_dim() const { return kv_heads * head_dim; }
   int window(int layer) const { return windows.empty() ? 0 : windows[size_t(layer)]; }

@@ -30,8 +30,10 @@ SiteLevels site_shares(std::span<const LayerWeights> layers) {
   for (const LayerWeights& layer : layers) {
     shares[0] += elements(layer.q) + elements(layer.k) + elements(layer.v);
     shares[1] += elements(layer.o);
-    shares[2] += elements(layer.gate_up);
-    shares[3] += elements(layer.down);
+    for (const FfnWeights& ffn : layer.ffns) {
+      shares[2] += elements(ffn.gate_up) * ffn.use;
+      shares[3] += elements(ffn.down) * ffn.use;
+    }
   }
   double all = 0;
   for (const double share : shares) all += share;

@@ -9,7 +9,7 @@
 
 namespace pop {
 
-// Shares of these layers' weights that lie at each site; they add up to 1.
+// Shares of the weights that a token uses of these layers (of experts, those that it goes through), by site; they add up to 1.
 SiteLevels site_shares(std::span<const LayerWeights> layers);
 
 // pop+. Prompt: `level` at every site. Sites: in proportion to kSiteShare, which the development set decided (docs/pruning.md):

@@ -14,6 +14,11 @@ double checked_share(const char* option, double value) {
 
 double ratio_of(const PruneOptions& options) { return checked_share("ratio", options.ratio.value_or(kDefaultRatio)); }
 
+// The FFN weights that the ratio's base holds.
+double prunable(const PruneOptions& options, const BlockWeights& weights) {
+  return options.ratio_of == RatioOf::Active ? weights.active_ffn : weights.ffn;
+}
+
 [[noreturn]] void fail_out_of_reach(const PruneOptions& options, double ratio, double largest) {
   // Rounded down, so that what the message names works.
   fail("--ratio: {} is out of reach of method {} on this model; the largest possible is {:.4f}", ratio, options.method,
@@ -28,13 +33,18 @@ BlockWeights count_weights(std::span<const LayerWeights> layers) {
   BlockWeights weights;
   for (const LayerWeights& layer : layers) {
     weights.attention += elements(layer.q) + elements(layer.k) + elements(layer.v) + elements(layer.o);
-    weights.ffn += elements(layer.gate_up) + elements(layer.down);
+    for (const FfnWeights& ffn : layer.ffns) {
+      const double all = elements(ffn.gate_up) + elements(ffn.down);
+      weights.ffn += all;
+      weights.active_ffn += all * ffn.use;
+    }
   }
   return weights;
 }
 
 double ratio_base(const PruneOptions& options, const BlockWeights& weights) {
-  if (options.ratio_of != RatioOf::Total) return weights.all();  // every expert of a dense FFN is active
+  if (options.ratio_of == RatioOf::Active) return weights.active();
+  if (options.ratio_of == RatioOf::Blocks) return weights.all();
   const auto total = static_cast<double>(options.total_weights);
   if (total < weights.all()) fail("--ratio-of total: the number of the model's weights is not known");
   return total;
@@ -46,15 +56,20 @@ double ffn_sparsity(const PruneOptions& options, const BlockWeights& weights) {
     return checked_share("ffn-sparsity", *options.ffn_sparsity);
   }
   const double ratio = ratio_of(options), base = ratio_base(options, weights);
-  const double p = ratio * base / weights.ffn;
-  if (p > 1 + 1e-12) fail_out_of_reach(options, ratio, weights.ffn / base);
+  const double ffn = prunable(options, weights), p = ratio * base / ffn;
+  if (p > 1 + 1e-12) fail_out_of_reach(options, ratio, ffn / base);
   return p > 1 ? 1 : p;  // the largest possible ratio itself may come out a rounding above 1
+}
+
+double ratio_of_sparsity(const PruneOptions& options, const BlockWeights& weights, double p) {
+  if (!options.ffn_sparsity) return options.ratio.value_or(kDefaultRatio);
+  return p * prunable(options, weights) / ratio_base(options, weights);
 }
 
 double column_level(const PruneOptions& options, const BlockWeights& weights) {
   const double ratio = ratio_of(options), base = ratio_base(options, weights);
-  const double level = ratio * base / weights.all();
-  if (level > kMaxLevel + 1e-12) fail_out_of_reach(options, ratio, kMaxLevel * weights.all() / base);
+  const double all = options.ratio_of == RatioOf::Active ? weights.active() : weights.all(), level = ratio * base / all;
+  if (level > kMaxLevel + 1e-12) fail_out_of_reach(options, ratio, kMaxLevel * all / base);
   return level > kMaxLevel ? kMaxLevel : level;
 }
 

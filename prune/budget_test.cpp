@@ -29,8 +29,7 @@ std::vector<LayerWeights> shapes(int layers, int d, int kv, int f, DType type) {
                               .k = shape(kv, d, type),
                               .v = shape(kv, d, type),
                               .o = shape(d, d, type),
-                              .gate_up = shape(2 * f, d, type, 2),
-                              .down = shape(d, f, type)};
+                              .ffns = {{.gate_up = shape(2 * f, d, type, 2), .down = shape(d, f, type)}}};
   return std::vector<LayerWeights>(static_cast<size_t>(layers), layer);
 }
 
@@ -112,10 +111,32 @@ TEST(Budget, RefusesWhatIsOutOfRange) {
   EXPECT_EQ(ffn_sparsity(both, smol), 0.2);
 }
 
+// A layer of Qwen3-30B-A3B: attention 2048 * (2 * 4096 + 2 * 512) = 18,874,368; an expert 3 * 2048 * 768 = 4,718,592, 128 of them
+// 603,979,776, the 8 of a token 37,748,736. p = 0.2 * (A + F) / F of either.
+TEST(FfnSparsity, OfExperts) {
+  LayerWeights layer = shapes(1, 2048, 512, 768, DType::Q4_0).front();
+  layer.q = shape(4096, 2048, DType::Q4_0), layer.o = shape(2048, 4096, DType::Q4_0);
+  layer.ffns.front().use = 8 / 128.0;
+  layer.ffns.resize(128, layer.ffns.front());
+  const BlockWeights weights = count_weights({&layer, 1});
+  EXPECT_EQ(weights.attention, 18874368);
+  EXPECT_EQ(weights.ffn, 603979776);
+  EXPECT_EQ(weights.active_ffn, 37748736);
+  PruneOptions options = at_ratio(0.2);
+  EXPECT_NEAR(ffn_sparsity(options, weights), 0.20625, 1e-9);
+  options.ratio_of = RatioOf::Active;
+  EXPECT_NEAR(ffn_sparsity(options, weights), 0.3, 1e-9);
+  EXPECT_NEAR(ratio_of_sparsity(options, weights, 0.3), 0.2, 1e-9);
+  options.ratio.reset();
+  options.ffn_sparsity = 0.3;
+  EXPECT_NEAR(ratio_of_sparsity(options, weights, 0.3), 0.2, 1e-9);
+  // A token's weights: 18,874,368 + 37,748,736 of 18 bytes in 32.
+  EXPECT_NEAR(dense_bytes({&layer, 1}), 56623104 * 18 / 32.0, 1);
+}
+
 double pop_ideal(const std::vector<LayerWeights>& layers, double ratio, double head_bytes) {
-  const PartitionSizes s =
-      partition_sizes(layers.front().down.cols, ffn_sparsity(at_ratio(ratio), count_weights(layers)), kDefaultGamma);
-  return byte_ideal(layers, planned_row_bytes(layers, s.retained + s.candidate, s.kept), head_bytes);
+  const double p = ffn_sparsity(at_ratio(ratio), count_weights(layers));
+  return byte_ideal(layers, planned_row_bytes(layers, p, kDefaultGamma), head_bytes);
 }
 
 TEST(ByteIdeal, HeaderShares) {
@@ -170,7 +191,7 @@ TEST(ByteIdeal, LevelForBytesUndoesPlannedColumnBytes) {
 // Of another type down_proj has no header to read: the same bytes at another level.
 TEST(ByteIdeal, LevelForBytesCountsEachSiteInItsOwnBytes) {
   std::vector<LayerWeights> layers = default_model();
-  for (LayerWeights& layer : layers) layer.down.type = DType::BF16;
+  for (LayerWeights& layer : layers) layer.ffns[0].down.type = DType::BF16;
   const SiteLevels even = spread_level(layers, 0.3, PlusRule::Prompt),
                    sites = spread_level(layers, 0.3, PlusRule::Sites);
   EXPECT_LT(planned_column_bytes(layers, sites), planned_column_bytes(layers, even));

@@ -3,6 +3,8 @@
 #include <initializer_list>
 
 #include "prune/allocation.h"
+#include "prune/budget.h"
+#include "prune/partition.h"
 #include "tensor/dtype.h"
 
 namespace pop {
@@ -14,14 +16,34 @@ double bytes(const Matrix& w) {
   return static_cast<double>(w.rows) * static_cast<double>(w.cols) * t.block_bytes / t.block_elems;
 }
 
+// body(matrix, its site, the share of the tokens that use it)
 template <class Body>
-void for_each_matrix(std::span<const LayerWeights> layers, Body body) {  // body(matrix, its site)
+void for_each_matrix(std::span<const LayerWeights> layers, Body body) {
   for (const LayerWeights& l : layers) {
-    for (const Matrix* w : {&l.q, &l.k, &l.v}) body(*w, Site::Qkv);
-    body(l.o, Site::O);
-    body(l.gate_up, Site::GateUp);
-    body(l.down, Site::Down);
+    for (const Matrix* w : {&l.q, &l.k, &l.v}) body(*w, Site::Qkv, 1.0);
+    body(l.o, Site::O, 1.0);
+    for (const FfnWeights& ffn : l.ffns) {
+      body(ffn.gate_up, Site::GateUp, ffn.use);
+      body(ffn.down, Site::Down, ffn.use);
+    }
   }
+}
+
+// What no choice skips.
+double router_bytes(std::span<const LayerWeights> layers) {
+  double sum = 0;
+  for (const LayerWeights& l : layers) sum += bytes(l.router) + bytes(l.shared_gate);
+  return sum;
+}
+
+// Of an FFN's channels.
+struct RowShares {
+  double reachable, kept;
+};
+RowShares row_shares(const FfnWeights& ffn, double p, double gamma) {
+  const PartitionSizes sizes = partition_sizes(ffn.f(), p, gamma);
+  const double f = ffn.f();
+  return {(sizes.retained + sizes.candidate) / f, sizes.kept / f};
 }
 
 double level_of(const SiteLevels& levels, Site site) { return levels[static_cast<size_t>(site)]; }
@@ -51,52 +73,58 @@ double header_share(DType type) {
 }
 
 double dense_bytes(std::span<const LayerWeights> layers) {
-  double sum = 0;
-  for_each_matrix(layers, [&](const Matrix& w, Site) { sum += bytes(w); });
+  double sum = router_bytes(layers);
+  for_each_matrix(layers, [&](const Matrix& w, Site, double use) { sum += bytes(w) * use; });
   return sum;
 }
 
-double planned_row_bytes(std::span<const LayerWeights> layers, int reachable, int kept) {
-  double sum = 0;
+double planned_row_bytes(std::span<const LayerWeights> layers, double p, double gamma) {
+  double sum = router_bytes(layers);
   for (const LayerWeights& l : layers) {
-    const double f = l.down.cols, u = header_share(l.down.type);
     sum += bytes(l.q) + bytes(l.k) + bytes(l.v) + bytes(l.o);
-    sum += bytes(l.gate_up) * reachable / f + bytes(l.down) * (u + (1 - u) * kept / f);
+    for (const FfnWeights& ffn : l.ffns) {
+      const RowShares shares = row_shares(ffn, p, gamma);
+      const double u = header_share(ffn.down.type);
+      sum += ffn.use * (bytes(ffn.gate_up) * shares.reachable + bytes(ffn.down) * (u + (1 - u) * shares.kept));
+    }
   }
   return sum;
 }
 
 double planned_column_bytes(std::span<const LayerWeights> layers, const SiteLevels& levels) {
   double sum = dense_bytes(layers);
-  for_each_matrix(layers, [&](const Matrix& w, Site site) {
-    sum -= level_of(levels, site) * bytes(w) * (1 - header_share(w.type));
+  for_each_matrix(layers, [&](const Matrix& w, Site site, double use) {
+    sum -= level_of(levels, site) * use * bytes(w) * (1 - header_share(w.type));
   });
   return sum;
 }
 
-PlannedReads planned_rows(std::span<const LayerWeights> layers, int reachable, int kept) {
-  PlannedReads planned;
-  for_each_matrix(layers, [&](const Matrix& w, Site) {
-    planned.bytes += bytes(w);
-    planned.elements += static_cast<double>(w.rows) * w.cols;
+PlannedReads planned_rows(std::span<const LayerWeights> layers, double p, double gamma) {
+  PlannedReads planned{.bytes = router_bytes(layers), .elements = 0};
+  for_each_matrix(layers, [&](const Matrix& w, Site, double use) {
+    planned.bytes += bytes(w) * use;
+    planned.elements += elements(w) * use;
   });
   for (const LayerWeights& l : layers) {
-    const double f = l.down.cols, unreached = 1 - reachable / f, skipped = 1 - kept / f;
-    planned.bytes -= l.gate_up.layout == Layout::Rows ? bytes(l.gate_up) * unreached : 0;
-    planned.bytes -= l.down.layout == Layout::Columns ? bytes(l.down) * (1 - header_share(l.down.type)) * skipped : 0;
-    planned.elements -= static_cast<double>(l.gate_up.rows) * l.gate_up.cols * unreached;
-    planned.elements -= static_cast<double>(l.down.rows) * l.down.cols * skipped;
+    for (const FfnWeights& ffn : l.ffns) {
+      const RowShares shares = row_shares(ffn, p, gamma);
+      const Matrix &gate_up = ffn.gate_up, &down = ffn.down;
+      const double unreached = (1 - shares.reachable) * ffn.use, skipped = (1 - shares.kept) * ffn.use;
+      planned.bytes -= gate_up.layout == Layout::Rows ? bytes(gate_up) * unreached : 0;
+      planned.bytes -= down.layout == Layout::Columns ? bytes(down) * (1 - header_share(down.type)) * skipped : 0;
+      planned.elements -= elements(gate_up) * unreached + elements(down) * skipped;
+    }
   }
   return planned;
 }
 
 PlannedReads planned_columns(std::span<const LayerWeights> layers, const SiteLevels& levels) {
-  PlannedReads planned;
-  for_each_matrix(layers, [&](const Matrix& w, Site site) {
+  PlannedReads planned{.bytes = router_bytes(layers), .elements = 0};
+  for_each_matrix(layers, [&](const Matrix& w, Site site, double use) {
     const double level = level_of(levels, site);
     const double skipped = w.layout == Layout::Columns ? level * (1 - header_share(w.type)) : 0;
-    planned.bytes += bytes(w) * (1 - skipped);
-    planned.elements += static_cast<double>(w.rows) * w.cols * (1 - level);
+    planned.bytes += bytes(w) * use * (1 - skipped);
+    planned.elements += elements(w) * use * (1 - level);
   });
   return planned;
 }

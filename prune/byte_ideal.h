@@ -10,11 +10,13 @@ namespace pop {
 // u: the share of a block's bytes (scales, mins, headers) that is read if any of its columns is; 0 for F32, F16, BF16.
 double header_share(DType type);
 
-// The bytes of all block matrices of these layers, as the file has them. Shapes and types are looked at only.
+// The bytes that a token reads of these layers' matrices, dense, as the file has them: of a mixture of experts the router and
+// the experts that it goes through. Shapes and types are looked at only.
 double dense_bytes(std::span<const LayerWeights> layers);
 
-// Rows: `reachable` (R and C) channels' gate and up rows, and of W_down u + (1 - u) * kept / f.
-double planned_row_bytes(std::span<const LayerWeights> layers, int reachable, int kept);
+// Rows, at FFN sparsity p and candidate width gamma: of every FFN a token goes through the reachable channels' (R and C) gate and
+// up rows, and of W_down u + (1 - u) * kept / f.
+double planned_row_bytes(std::span<const LayerWeights> layers, double p, double gamma);
 
 // Columns: 1 - level * (1 - u) of every matrix, at the level of its site.
 double planned_column_bytes(std::span<const LayerWeights> layers, const SiteLevels& levels);
@@ -27,7 +29,7 @@ double level_for_bytes(std::span<const LayerWeights> layers, double bytes, PlusR
 struct PlannedReads {
   double bytes = 0, elements = 0;
 };
-PlannedReads planned_rows(std::span<const LayerWeights> layers, int reachable, int kept);
+PlannedReads planned_rows(std::span<const LayerWeights> layers, double p, double gamma);
 PlannedReads planned_columns(std::span<const LayerWeights> layers, const SiteLevels& levels);
 
 // How much less a token reads: dense over planned, both with the head's bytes.

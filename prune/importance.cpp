@@ -57,15 +57,19 @@ std::vector<std::vector<float>> column_norm_tables(const std::vector<std::vector
   return tables;
 }
 
-std::vector<std::vector<float>> site_column_norms(const PolicyContext& context) {
-  std::vector<std::vector<Matrix>> stacks;
+SiteNorms site_column_norms(const PolicyContext& context) {
+  std::array<std::vector<std::vector<Matrix>>, kSites> stacks;
   for (const LayerWeights& l : context.layers) {
-    stacks.push_back({l.q, l.k, l.v});
-    stacks.push_back({l.o});
-    stacks.push_back({l.gate_up});
-    stacks.push_back({l.down});
+    stacks[0].push_back({l.q, l.k, l.v});
+    stacks[1].push_back({l.o});
   }
-  return column_norm_tables(stacks, Norm::Two, *context.pool);
+  for (const FfnWeights* ffn : context.ffns) {
+    stacks[2].push_back({ffn->gate_up});
+    stacks[3].push_back({ffn->down});
+  }
+  SiteNorms norms;
+  for (size_t s = 0; s < kSites; ++s) norms[s] = column_norm_tables(stacks[s], Norm::Two, *context.pool);
+  return norms;
 }
 
 UnitScorer::UnitScorer(const KernelTable& kernels, const Matrix& shape) : kernels_(&kernels) {

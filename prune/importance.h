@@ -1,6 +1,7 @@
 // How much a channel matters: from weights and activations to one number each (pop-method section 3, arXiv 2602.06822
 // eq. 1-2).
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,8 +23,9 @@ void column_norms(std::span<const Matrix> stacked, Norm norm, std::span<float> r
 std::vector<std::vector<float>> column_norm_tables(const std::vector<std::vector<Matrix>>& stacks, Norm norm,
                                                    ThreadPool& pool);
 
-// c of every site (pop-method section 8b): the 2-norms of the columns of its matrices stacked, [layers * kSites][width].
-std::vector<std::vector<float>> site_column_norms(const PolicyContext& context);
+// c of every site (pop-method section 8b): the 2-norms of the columns of its matrices stacked, [site][place][width].
+using SiteNorms = std::array<std::vector<std::vector<float>>, kSites>;
+SiteNorms site_column_norms(const PolicyContext& context);
 
 // KernelTable::abs_scores for a matrix in either layout: it takes Rows only, so units of Columns go through a copy as
 // rows of float32 (reference speed).

@@ -79,7 +79,7 @@ TEST(ColumnNorms, TablesOnAnyNumberOfThreads) {
   std::vector<std::vector<Matrix>> stacks;
   for (const LayerWeights& layer : model.context(one).layers) {
     stacks.push_back({layer.q, layer.k});
-    stacks.push_back({layer.down});
+    stacks.push_back({layer.ffns[0].down});
   }
   const auto tables = column_norm_tables(stacks, Norm::Two, one);
   EXPECT_EQ(tables, column_norm_tables(stacks, Norm::Two, three));
@@ -124,8 +124,8 @@ TEST(Scores, BothLayoutsOverManyChannels) {
   const std::vector<double> sums(70, 2);
   std::vector<float> x_norm(70), scores_a(601), scores_b(601);
   for (const Norm norm : {Norm::One, Norm::Two, Norm::Max}) {
-    gate_up_scores(a, a.layers[0].gate_up, sums, norm, x_norm, scores_a);
-    gate_up_scores(b, b.layers[0].gate_up, sums, norm, x_norm, scores_b);
+    gate_up_scores(a, a.ffns[0]->gate_up, sums, norm, x_norm, scores_a);
+    gate_up_scores(b, b.ffns[0]->gate_up, sums, norm, x_norm, scores_b);
     for (size_t i = 0; i < scores_a.size(); ++i) ASSERT_FLOAT_EQ(scores_a[i], scores_b[i]);
   }
 }

@@ -7,6 +7,13 @@ const char* site_name(Site site) {
   return kNames[static_cast<int>(site)];
 }
 
+std::vector<const FfnWeights*> ffns_of(std::span<const LayerWeights> layers) {
+  std::vector<const FfnWeights*> ffns;
+  for (const LayerWeights& layer : layers)
+    for (const FfnWeights& ffn : layer.ffns) ffns.push_back(&ffn);
+  return ffns;
+}
+
 const char* metric_name(Metric metric) { return metric == Metric::Down ? "down" : "gate-up"; }
 
 const char* norm_name(Norm norm) {

@@ -10,11 +10,12 @@
 namespace pop {
 namespace {
 
-constexpr const char* kPopOptions[] = {"ratio",  "ffn-sparsity",  "ratio-of", "gamma",
-                                       "metric", "decode-metric", "norm",     "prefill"};
-constexpr const char* kFixedOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "metric", "norm", "prefill"};
-constexpr const char* kFullOptions[] = {"ratio",         "ffn-sparsity", "ratio-of", "metric",
-                                        "decode-metric", "norm",         "prefill"};
+constexpr const char* kPopOptions[] = {"ratio",         "ffn-sparsity", "ratio-of", "gamma",      "metric",
+                                       "decode-metric", "norm",         "prefill",  "min-tokens", "few-tokens"};
+constexpr const char* kFixedOptions[] = {"ratio", "ffn-sparsity", "ratio-of",   "metric",
+                                         "norm",  "prefill",      "min-tokens", "few-tokens"};
+constexpr const char* kFullOptions[] = {"ratio", "ffn-sparsity", "ratio-of",   "metric",    "decode-metric",
+                                        "norm",  "prefill",      "min-tokens", "few-tokens"};
 constexpr const char* kRandomOptions[] = {"ratio",   "ffn-sparsity", "ratio-of",    "match",
                                           "prefill", "seed",         "random-every"};
 constexpr const char* kStaticOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "prefill"};
@@ -29,37 +30,37 @@ constexpr const char* kPlusOptions[] = {"ratio", "ratio-of", "match", "plus-rule
 constexpr const char* kCalibrationText = "calibration text";
 
 constexpr MethodInfo kMethods[] = {
-    {"dense", "every weight, every token", "-", "nothing", "nothing", "exact", {}, create_dense},
+    {"dense", "every weight, every token", "-", "nothing", "nothing", "exact", {}, true, create_dense},
     {"pop",
      "FFN channels: the prompt sets retained, candidate and pruned ones, each token chooses among the candidates",
-     "arXiv 2602.06822", "prompt", "rows", "exact", kPopOptions, create_pop},
+     "arXiv 2602.06822", "prompt", "rows", "exact", kPopOptions, true, create_pop},
     {"pop+", "input channels of every matrix: thresholds from the prompt, each token keeps what reaches them", "ours",
-     "prompt", "columns", "threshold", kPlusOptions, create_pop_plus},
+     "prompt", "columns", "threshold", kPlusOptions, true, create_pop_plus},
     {"fixed", "pop without candidates: the prompt's mask for the whole answer", "arXiv 2602.06822, variant 1", "prompt",
-     "rows", "exact", kFixedOptions, create_pop},
+     "rows", "exact", kFixedOptions, true, create_pop},
     {"full", "pop with every channel as a candidate: gate and up are read whole, down is pruned",
-     "arXiv 2602.06822, variant 2", "prompt", "rows", "exact", kFullOptions, create_pop},
+     "arXiv 2602.06822, variant 2", "prompt", "rows", "exact", kFullOptions, true, create_pop},
     {"random", "FFN channels by lot: what every importance has to beat", "-", "nothing", "rows", "exact",
-     kRandomOptions, create_random},
+     kRandomOptions, true, create_random},
     {"magnitude", "FFN channels by the norm of their weights: no text decides", "-", "nothing", "rows", "exact",
-     kStaticOptions, create_magnitude},
+     kStaticOptions, true, create_magnitude},
     {"wanda_sp", "FFN channels by weights and activations of a text, the same share in every layer",
-     "Wanda-sp, of FLAP's authors", kCalibrationText, "rows", "exact", kCalibratedOptions, create_calibrated},
+     "Wanda-sp, of FLAP's authors", kCalibrationText, "rows", "exact", kCalibratedOptions, false, create_calibrated},
     {"flap", "FFN channels by how much they fluctuate on a text, ranked over all layers; a bias stands in for them",
-     "FLAP, arXiv 2312.11983", kCalibrationText, "rows", "total", kCalibratedOptions, create_flap},
+     "FLAP, arXiv 2312.11983", kCalibrationText, "rows", "total", kCalibratedOptions, false, create_flap},
     {"task-fixed", "the mask of `fixed`, taken from a task's prompt (pop calibrate) and used for all of its inputs",
-     "ours, after arXiv 2501.02086", kCalibrationText, "rows", "exact", kCalibratedOptions, create_calibrated},
+     "ours, after arXiv 2501.02086", kCalibrationText, "rows", "exact", kCalibratedOptions, false, create_calibrated},
     {"probe",
      "FFN channels by a probe, half of the prompt's positions, and a history if one is given; kept for the answer",
-     "Probe Pruning, arXiv 2502.15618", "prompt", "rows", "exact", kProbeOptions, create_probe},
+     "Probe Pruning, arXiv 2502.15618", "prompt", "rows", "exact", kProbeOptions, false, create_probe},
     {"griffin", "FFN channels that were strongest over the prompt, each token normalised; kept for the whole answer",
-     "GRIFFIN, arXiv 2404.01365", "prompt", "rows", "exact", kPromptMaskOptions, create_griffin},
+     "GRIFFIN, arXiv 2404.01365", "prompt", "rows", "exact", kPromptMaskOptions, false, create_griffin},
     {"wina", "input channels of every matrix: the score of pop+, the best k of each token", "WINA, arXiv 2505.19427",
-     "nothing", "columns", "exact", kColumnOptions, create_wina},
+     "nothing", "columns", "exact", kColumnOptions, true, create_wina},
     {"teal", "input channels of every matrix by |x| alone, thresholds from a text, shared out over sites by a search",
-     "TEAL, arXiv 2408.14690", kCalibrationText, "columns", "threshold", kCalibratedColumnOptions, create_teal},
+     "TEAL, arXiv 2408.14690", kCalibrationText, "columns", "threshold", kCalibratedColumnOptions, false, create_teal},
     {"cats", "FFN channels whose gate reaches a threshold from a text: up and down are read for these only",
-     "CATS, arXiv 2404.08763", kCalibrationText, "rows", "threshold", kCatsOptions, create_cats},
+     "CATS, arXiv 2404.08763", kCalibrationText, "rows", "threshold", kCatsOptions, false, create_cats},
 };
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -102,6 +103,8 @@ void check_options(const MethodInfo& method, const PruneOptions& o) {
                                                 {"decode-metric", o.decode_metric.has_value()},
                                                 {"norm", o.norm.has_value()},
                                                 {"prefill", o.prefill_pruned},
+                                                {"min-tokens", o.min_tokens.has_value()},
+                                                {"few-tokens", o.few_tokens != FewTokens::Layer},
                                                 {"match", !o.match.empty()},
                                                 {"plus-rule", o.plus_rule != PlusRule::Sites},
                                                 {"random-every", o.random_every != RandomEvery::Sequence},
@@ -123,6 +126,8 @@ std::span<const MethodInfo> methods() { return kMethods; }
 std::unique_ptr<Policy> make_policy(const PruneOptions& options, const PolicyContext& context) {
   const MethodInfo& method = find_method(options.method);
   check_options(method, options);
+  if (context.has_experts() && !method.experts)
+    fail("--prune: method {} does not run on mixtures of experts; pop methods names those that do", method.name);
   return method.create(options, context);
 }
 

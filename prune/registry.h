@@ -16,6 +16,7 @@ struct MethodInfo {
   const char* selects;                   // "nothing", "rows", "columns"
   const char* count;                     // "exact" (in every layer), "total" (over all layers), "threshold"
   std::span<const char* const> options;  // long names of the CLI options that apply
+  bool experts;                          // runs on mixtures of experts
   std::unique_ptr<Policy> (*create)(const PruneOptions& options, const PolicyContext& context);
 };
 

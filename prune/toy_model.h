@@ -50,17 +50,18 @@ class ToyModel {
                          normal_floats(random, static_cast<size_t>(rows) * static_cast<size_t>(cols)));
     };
     for (int i = 0; i < layers; ++i) {
-      layers_.push_back({.q = matrix(layout, q_dim, d, 1),
-                         .k = matrix(layout, kv_dim, d, 1),
-                         .v = matrix(layout, kv_dim, d, 1),
-                         .o = matrix(layout, d, q_dim, 1),
-                         .gate_up = matrix(layout, 2 * f, d, 2),
-                         .down = matrix(Layout::Columns, d, f, 1)});
+      layers_.push_back(
+          {.q = matrix(layout, q_dim, d, 1),
+           .k = matrix(layout, kv_dim, d, 1),
+           .v = matrix(layout, kv_dim, d, 1),
+           .o = matrix(layout, d, q_dim, 1),
+           .ffns = {{.gate_up = matrix(layout, 2 * f, d, 2), .down = matrix(Layout::Columns, d, f, 1), .layer = i}}});
     }
   }
 
   PolicyContext context(ThreadPool& pool) const {
     return {.layers = layers_,
+            .ffns = ffns_of(layers_),
             .d = d_,
             .f = f_,
             .q_dim = q_dim_,

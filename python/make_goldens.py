@@ -61,14 +61,14 @@ def config_of(reader, rope):
     names = {t.name for t in reader.tensors}
     width, heads = meta["embedding_length"], meta["attention.head_count"]
     window = meta.get("attention.sliding_window")
-    kind = transformers.MistralConfig if window else CONFIGS[family]
+    kind = transformers.MistralConfig if window else CONFIGS[family + " experts" * ("expert_count" in meta)]
+    more = {"sliding_window": window} if window else experts_of(meta, names) if "expert_count" in meta else {}
     return kind(
         vocab_size=meta["vocab_size"], hidden_size=width, intermediate_size=meta["feed_forward_length"],
         num_hidden_layers=meta["block_count"], num_attention_heads=heads, num_key_value_heads=meta["attention.head_count_kv"],
         head_dim=meta.get("attention.key_length", width // heads), rms_norm_eps=meta["attention.layer_norm_rms_epsilon"],
         max_position_embeddings=meta["context_length"], tie_word_embeddings="output.weight" not in names,
-        attn_implementation="eager", bos_token_id=None, eos_token_id=None, **({"sliding_window": window} if window else {}),
-        **positions(rope, meta["rope.freq_base"]))
+        attn_implementation="eager", bos_token_id=None, eos_token_id=None, **more, **positions(rope, meta["rope.freq_base"]))
 
 
 def positions(rope, theta):
@@ -78,14 +78,28 @@ def positions(rope, theta):
     return dict(rope_parameters=dict(rope or {"rope_type": "default"}, rope_theta=theta))
 
 
-CONFIGS = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}
+def experts_of(meta, names):
+    """What config.json says of experts. norm_topk_prob is left to the family where published models leave it."""
+    dense = [i for i in range(meta["block_count"]) if f"blk.{i}.ffn_gate_inp.weight" not in names]
+    more = dict(num_experts=meta["expert_count"], num_local_experts=meta["expert_count"],
+                num_experts_per_tok=meta["expert_used_count"], mlp_only_layers=dense, decoder_sparse_step=1,
+                moe_intermediate_size=meta.get("expert_feed_forward_length"), norm_topk_prob=True)
+    if "expert_shared_feed_forward_length" in meta:              # Qwen1.5-MoE-A2.7B: false
+        more |= dict(shared_expert_intermediate_size=meta["expert_shared_feed_forward_length"], norm_topk_prob=False)
+    return more
+
+
+CONFIGS = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
+           "llama experts": transformers.MixtralConfig, "qwen2moe experts": transformers.Qwen2MoeConfig,
+           "qwen3moe experts": transformers.Qwen3MoeConfig}
 PARTS = {"attn_norm.weight": "input_layernorm.weight", "ffn_norm.weight": "post_attention_layernorm.weight",
          **{f"attn_{x}.{part}": f"self_attn.{x}_proj.{part}" for x in "qkv" for part in ("weight", "bias")},
          "attn_q_norm.weight": "self_attn.q_norm.weight", "attn_k_norm.weight": "self_attn.k_norm.weight",
          "attn_output.weight": "self_attn.o_proj.weight",
-         **{f"ffn_{x}.weight": f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")}}
-
-
+         **{f"ffn_{x}.weight": f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
+         **{f"ffn_{x}_shexp.weight": f"mlp.shared_expert.{x}_proj.weight" for x in ("gate", "up", "down")},
+         "ffn_gate_exps.weight": "mlp.experts.gate_up_proj", "ffn_down_exps.weight": "mlp.experts.down_proj",
+         "ffn_gate_inp.weight": "mlp.gate.weight", "ffn_gate_inp_shexp.weight": "mlp.shared_expert_gate.weight"}
 def model_of(path, rope=None):
     reader = gguf.GGUFReader(path)
     config = config_of(reader, rope)
@@ -100,8 +114,13 @@ def model_of(path, rope=None):
     for name, values in w.items():
         if name.startswith("blk."):
             _, layer, part = name.split(".", 2)
-            state[f"model.layers.{layer}.{PARTS[part]}"] = values
+            values = values[None] if part == "ffn_gate_inp_shexp.weight" else values
+            if part == "ffn_gate_exps.weight":           # gate and up are one tensor there
+                values = np.concatenate([values, w[name.replace("gate", "up")]], axis=1)
+            if part != "ffn_up_exps.weight":
+                state[f"model.layers.{layer}.{PARTS[part]}"] = values
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    model.config._experts_implementation = "eager"      # the others want sizes that a tiny model does not have
     model.load_state_dict({k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in state.items()}, strict=True)
     return model
 
@@ -161,7 +180,23 @@ def tiny(name):
     rng = np.random.default_rng(100 + spec["seed"])
     prompts = {"random": rng.integers(0, len(tiny_models.TOKENS), POSITIONS).tolist(),
                "text": list(PROMPTS["english"].encode()[:POSITIONS])}
-    golden(name, path, model_of(path, spec["rope"]), prompts)
+    model = model_of(path, spec["rope"])
+    if spec["moe"]:
+        prompts["one"] = [77]
+        check_routing(model, prompts["random"] + prompts["text"], spec["moe"])
+    golden(name, path, model, prompts)
+
+
+def check_routing(model, ids, moe):
+    """The prompts do meet what the model is made for: equal scores, and an expert that nobody chooses."""
+    with torch.no_grad():
+        scores = torch.stack(model(torch.tensor([ids]), output_router_logits=True).router_logits).numpy()
+    best = np.argsort(-scores, axis=-1, kind="stable")[..., :moe["used"]]
+    assert (scores[..., 1] == scores[..., 3]).all() and (best != moe["experts"] - 1).all()
+    for e in range(moe["experts"] - 1):
+        print(f"expert {e}: chosen by {(best == e).any(-1).mean():.2f}", file=sys.stderr)
+    at_border = (best == 1).any(-1) & ~(best == 3).any(-1)
+    assert at_border.any(), "equal scores at the last place"
 
 
 def folder(name):

@@ -42,9 +42,14 @@ def classes(part):
 
 def undecided(method, layer, site, t):
     """Whether another rounding could have chosen otherwise for decoded token t."""
+    rows = method.rows[layer, site]
+    if rows is not None:                              # of an expert: those of its rows
+        if t not in rows:
+            return False
+        t = int(np.flatnonzero(rows == t)[0])
     scores, keep = method.scores[layer, site][t], method.chosen[layer, site][t]
     if isinstance(method, pr.PopPlus):
-        tau = method.tau[layer, site]
+        tau = method.tau[pr.layer_of(layer), site]
         return bool((np.abs(scores - tau) <= NEAR_CHOICE * tau).any())
     candidate = method.partitions[layer].candidate
     lead = pop_cases.lead_of_outsiders(scores, candidate[keep[candidate]], candidate[~keep[candidate]])
@@ -54,7 +59,9 @@ def undecided(method, layer, site, t):
 
 def sure_tokens(method):
     """How many decoded tokens run before the first that is undecided."""
-    return next((t for t in range(DECODED) if any(undecided(method, *key, t) for key in method.scores)), DECODED)
+    gap = method.model.gap                            # of the routers, in the decode that was just run
+    return next((t for t in range(DECODED) if gap[t] < NEAR_CHOICE or any(undecided(method, *key, t) for key in method.scores)),
+                DECODED)
 
 
 def make(name, prompts):
@@ -74,19 +81,22 @@ def make(name, prompts):
             arrays[f"{case.name}/logprobs"] = ("f32", logprobs(method))
             about = {"name": case.name, "prompt": n, "method": case.method, "ratio": case.ratio}
             layers = range(len(model.layers))
+            places = [place for i in layers for place in model.places(i)]
             if case.method == "pop":
-                arrays[f"{case.name}/classes"] = ("u8", np.stack([classes(method.partitions[i]) for i in layers]))
-                part = method.partitions[0]
+                arrays[f"{case.name}/classes"] = ("u8", np.stack([classes(method.partition_of(i)) for i in places]))
+                part = method.partition_of(places[0])
                 about |= {"gamma": case.gamma, "metric": case.metric, "norm": case.full_norm, "ffn_sparsity": part.p,
                           "kept": part.kept, "retained": len(part.retained), "candidate": len(part.candidate),
                           "pruned": len(part.pruned)}
             else:
+                prompt.show(pr.Dense(model))          # the model knows again which of its rows went where
                 low_high = pop_cases.tau_range(model, prompt.seen, method.levels)
                 arrays[f"{case.name}/tau"] = ("f32", [[method.tau[i, s] for s in pr.SITES] for i in layers])
                 arrays[f"{case.name}/tau_range"] = ("f32", [[low_high[i, s] for s in pr.SITES] for i in layers])
                 about["selected_share"] = float(np.average(
                     [keep.mean() for keep in method.chosen.values()],
-                    weights=[sum(model.layers[i][w].size for w in pr.SITE_WEIGHTS[s]) for i, s in method.chosen]))
+                    weights=[len(keep) * sum(model.matrices(i)[w].size for w in pr.SITE_WEIGHTS[s])
+                             for (i, s), keep in method.chosen.items()]))
             about["sure_tokens"] = sure_tokens(method)
             cases.append(about)
             print(about, file=sys.stderr)
@@ -109,7 +119,7 @@ def prompts_of(name):
 
 
 def main():
-    names = [*pop_cases.TINY_MODELS, pop_cases.DEFAULT_MODEL]
+    names = [*pop_cases.TINY_MODELS, *pop_cases.EXPERT_MODELS, pop_cases.DEFAULT_MODEL]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=names, action="append")
     for name in parser.parse_args().only or names:

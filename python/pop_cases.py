@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests" / "goldens"
 DEFAULT_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 TINY_MODELS = ("tiny-tied.gguf", "tiny-linear.gguf", "tiny-q4_1.gguf")
+EXPERT_MODELS = ("tiny-mixtral.gguf", "tiny-qwen3moe.gguf")
 PROMPTS = (1, 7, 64, 300)     # prompt tokens
 DECODED = 32
 
@@ -94,8 +95,10 @@ class Prefilled:
     def __init__(self, model, ids):
         self.model, self.cache, self.seen = model, pr.Cache(), []
         self.logits = model.forward(ids, self.cache, lambda site, layer, x: self.seen.append((site, layer, x)))
+        self.rows, self.tokens = model.rows, model.tokens
 
     def show(self, method):
+        self.model.rows, self.model.tokens = self.rows, self.tokens
         for site, layer, x in self.seen:
             method.observe(site, layer, x)
         return method
@@ -121,10 +124,13 @@ def tau_range(model, seen, levels, relative=1e-5):
     and one more moved over an edge of its bin (small inputs are rounded by more than that).
 
     tau jumps where a score crosses an edge of the histogram's bins: with c counts in its bin, by 1/16 of itself over c."""
-    found = {}
-    for site, layer, x in seen:
-        scores = pr.column_scores(x, model.column_norms(layer, site))
-        scores = scores[1:] if len(scores) > 1 else scores
+    pooled, found = {}, {}
+    for site, place, x in seen:
+        if site != "router":
+            scores = pr.column_scores(x, model.column_norms(place, site))[pr.counted_rows(model, place, len(x))]
+            pooled.setdefault((pr.layer_of(place), site), []).append(scores.ravel())
+    for (layer, site), scores in pooled.items():
+        scores = np.concatenate(scores)
         v, one = levels[site], 1 / scores.size
         found[layer, site] = tuple(pr.threshold(pr.histogram(scores * np.float32(1 + e)), min(max(v + np.sign(e) * one, 0), 1))
                                    for e in (-relative, relative))

@@ -7,7 +7,9 @@ import gguf
 import numpy as np
 
 BASE = dict(width=64, inner=100, layers=2, heads=4, kv_heads=2, head_width=16, tied=True, theta=10000.0, epsilon=1e-5, rope=None,
-            quantized=False, family="llama", window=None)
+            quantized=False, family="llama", window=None, moe=None)
+# Experts 1 and 3 and their rows of the router are equal, the last one is chosen by nobody.
+MOE = dict(experts=6, used=2, inner=40, shared=0, dense_layers=())
 
 MODELS = {
     "tiny-tied": dict(BASE, seed=1),
@@ -34,6 +36,14 @@ MODELS = {
                        theta=1000000.0, epsilon=1e-6),
     # a token sees 21 positions: in its prompt and past it
     "tiny-mistral": dict(BASE, seed=9, width=66, inner=81, heads=6, kv_heads=2, head_width=12, tied=False, window=21),
+    # experts and a shared one of another width; the second layer has none. Widths that all block types divide
+    "tiny-qwen2moe": dict(BASE, seed=10, family="qwen2moe", inner=128, layers=3, heads=4, kv_heads=2, tied=False, epsilon=1e-6,
+                          moe=dict(MOE, inner=64, shared=96, dense_layers=(1,))),
+    # three of ten odd-sized experts, their weights normalised
+    "tiny-qwen3moe": dict(BASE, seed=11, family="qwen3moe", width=54, inner=70, heads=6, kv_heads=3, head_width=10, epsilon=1e-6,
+                          theta=1000000.0, moe=dict(MOE, experts=10, used=3, inner=35)),
+    # Mixtral's files are of the llama family
+    "tiny-mixtral": dict(BASE, seed=12, width=56, inner=45, heads=7, kv_heads=7, head_width=8, moe=dict(MOE, inner=45)),
 }
 
 
@@ -66,6 +76,14 @@ def write(path, spec, rope_divisors=None):
         w.add_value_length(spec["head_width"])
     if spec["window"]:
         w.add_sliding_window(spec["window"])
+    moe = spec["moe"]
+    if moe:
+        w.add_expert_count(moe["experts"])
+        w.add_expert_used_count(moe["used"])
+        if spec["family"] != "llama":
+            w.add_expert_feed_forward_length(moe["inner"])
+        if moe["shared"]:
+            w.add_expert_shared_feed_forward_length(moe["shared"])
     w.add_vocab_size(len(TOKENS))
     rope = spec["rope"] or {}
     if rope.get("rope_type") == "linear":
@@ -92,6 +110,20 @@ def write(path, spec, rope_divisors=None):
         else:
             w.add_tensor(name, values)
 
+    def experts(name, rows, columns, gain=1.0):
+        values = rng.normal(0, gain / np.sqrt(columns), (moe["experts"], rows, columns)).astype(np.float32)
+        values[3] = values[1]
+        w.add_tensor(name, values)
+
+    def router(name):
+        """All tokens have much of the first channel, and the last expert wants none of it."""
+        values = rng.normal(0, 1.5 / np.sqrt(width), (moe["experts"], width)).astype(np.float32)
+        values[:, 0] = 0
+        values[3] = values[1]
+        values[-1] = 0
+        values[-1, 0] = -20
+        w.add_tensor(name, values)
+
     def vector(name, size, mean):
         w.add_tensor(name, rng.normal(mean, 0.3, size).astype(np.float32))
 
@@ -100,20 +132,36 @@ def write(path, spec, rope_divisors=None):
 
     width, inner = spec["width"], spec["inner"]
     q, kv = spec["heads"] * spec["head_width"], spec["kv_heads"] * spec["head_width"]
-    matrix("token_embd.weight", len(TOKENS), width, gain=np.sqrt(width), kind=gguf.GGMLQuantizationType.Q8_0)
+    if moe:
+        embedding = rng.normal(0, 1, (len(TOKENS), width)).astype(np.float32)
+        embedding[:, 0] = 6
+        w.add_tensor("token_embd.weight", embedding)
+    else:
+        matrix("token_embd.weight", len(TOKENS), width, gain=np.sqrt(width), kind=gguf.GGMLQuantizationType.Q8_0)
     for i in range(spec["layers"]):
         norm(f"blk.{i}.attn_norm.weight")
         matrix(f"blk.{i}.attn_q.weight", q, width, gain=1.5)
         matrix(f"blk.{i}.attn_k.weight", kv, width, gain=1.5)
         matrix(f"blk.{i}.attn_v.weight", kv, width)
-        if spec["family"] == "qwen2":
+        if spec["family"] in ("qwen2", "qwen2moe"):
             for name, size in (("q", q), ("k", kv), ("v", kv)):
                 vector(f"blk.{i}.attn_{name}.bias", size, 0)
-        if spec["family"] == "qwen3":
+        if spec["family"] in ("qwen3", "qwen3moe"):
             for name in "qk":
                 vector(f"blk.{i}.attn_{name}_norm.weight", spec["head_width"], 1.5)
         matrix(f"blk.{i}.attn_output.weight", width, q)
         norm(f"blk.{i}.ffn_norm.weight")
+        if moe and i not in moe["dense_layers"]:
+            router(f"blk.{i}.ffn_gate_inp.weight")
+            experts(f"blk.{i}.ffn_gate_exps.weight", moe["inner"], width, gain=1.5)
+            experts(f"blk.{i}.ffn_up_exps.weight", moe["inner"], width)
+            experts(f"blk.{i}.ffn_down_exps.weight", width, moe["inner"], gain=2)
+            if moe["shared"]:
+                vector(f"blk.{i}.ffn_gate_inp_shexp.weight", width, 0)
+                matrix(f"blk.{i}.ffn_gate_shexp.weight", moe["shared"], width, gain=1.5)
+                matrix(f"blk.{i}.ffn_up_shexp.weight", moe["shared"], width)
+                matrix(f"blk.{i}.ffn_down_shexp.weight", width, moe["shared"], gain=2)
+            continue
         matrix(f"blk.{i}.ffn_gate.weight", inner, width, gain=1.5)
         matrix(f"blk.{i}.ffn_up.weight", inner, width)
         matrix(f"blk.{i}.ffn_down.weight", width, inner, gain=2)

@@ -9,7 +9,6 @@
 #include "engine/pop.h"
 #include "prune/budget.h"
 #include "prune/byte_ideal.h"
-#include "prune/partition.h"
 #include "tests/golden.h"
 #include "tests/toy_model.h"
 
@@ -422,8 +421,11 @@ TEST_P(Bits, CountedBytesOfPopAreTheFormulas) {
   const auto matrix = [&](int rows, int cols, int unit = 1) {
     return Matrix{.type = type, .rows = rows, .cols = cols, .unit = unit};
   };
-  const LayerWeights shapes{matrix(kD, kD), matrix(kD / 2, kD),    matrix(kD / 2, kD),
-                            matrix(kD, kD), matrix(2 * kF, kD, 2), matrix(kD, kF)};
+  const LayerWeights shapes{.q = matrix(kD, kD),
+                            .k = matrix(kD / 2, kD),
+                            .v = matrix(kD / 2, kD),
+                            .o = matrix(kD, kD),
+                            .ffns = {{.gate_up = matrix(2 * kF, kD, 2), .down = matrix(kD, kF)}}};
   const std::vector<LayerWeights> layers(kLayers, shapes);
   const auto counted = [&](const PruneSettings& prune) {
     const GenerateResult run = engine.session(prune)->generate(ids_of(9, 20), {.max_tokens = 64, .ignore_eos = true});
@@ -435,8 +437,7 @@ TEST_P(Bits, CountedBytesOfPopAreTheFormulas) {
     PruneOptions options;
     options.method = "pop";
     options.ratio = ratio;
-    const PartitionSizes sizes = partition_sizes(kF, ffn_sparsity(options, count_weights(layers)), 0.1);
-    const double planned = planned_row_bytes(layers, sizes.retained + sizes.candidate, sizes.kept);
+    const double planned = planned_row_bytes(layers, ffn_sparsity(options, count_weights(layers)), 0.1);
     EXPECT_NEAR(counted({.method = "pop", .ratio = ratio}) - head, planned, 64 * 6 * kLayers) << ratio;
     EXPECT_GE(counted({.method = "pop", .ratio = ratio, .pack = false}) - head, planned) << ratio;
   }

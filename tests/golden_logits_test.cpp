@@ -136,8 +136,8 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenFolders,
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          testing::Values("tiny-tied", "tiny-linear", "tiny-llama3", "tiny-yarn", "tiny-q4_1",
-                                         "tiny-qwen2", "tiny-qwen2-yarn", "tiny-qwen3", "tiny-mistral",
-                                         "smollm2-135m-q4_1"),
+                                         "tiny-qwen2", "tiny-qwen2-yarn", "tiny-qwen3", "tiny-mistral", "tiny-qwen2moe",
+                                         "tiny-qwen3moe", "tiny-mixtral", "smollm2-135m-q4_1"),
                          kName);
 
 }  // namespace

@@ -14,32 +14,32 @@ using test::Golden;
 
 // Keeps what a run fixed at the end of its prefill.
 struct Record : SelectionObserver {
-  std::map<int, std::vector<int>> classes;  // layer -> 0 pruned, 1 candidate, 2 retained
+  std::map<std::pair<int, int>, std::vector<int>> classes;  // layer, expert -> 0 pruned, 1 candidate, 2 retained
   std::map<std::pair<int, std::string>, float> tau;
-  std::map<int, std::array<int, 3>> sizes;
-  void on_partition(int, int layer, std::span<const int32_t> r, std::span<const int32_t> c, std::span<const int32_t> p,
-                    std::span<const float>) override {
-    std::vector<int>& of = classes[layer];
+  std::map<std::pair<int, int>, std::array<int, 3>> sizes;
+  void on_partition(int, int layer, int expert, std::span<const int32_t> r, std::span<const int32_t> c,
+                    std::span<const int32_t> p, std::span<const float>) override {
+    std::vector<int>& of = classes[{layer, expert}];
     of.assign(r.size() + c.size() + p.size(), 0);
     for (const int i : r) of[size_t(i)] = 2;
     for (const int i : c) of[size_t(i)] = 1;
-    sizes[layer] = {int(r.size()), int(c.size()), int(p.size())};
+    sizes[{layer, expert}] = {int(r.size()), int(c.size()), int(p.size())};
   }
   void on_threshold(int, int layer, const char* site, double, float value, uint64_t) override {
     tau[{layer, site}] = value;
   }
-  void on_chosen(int, int, int, const char*, bool, std::span<const int32_t>) override {}
+  void on_chosen(int, int, int, int, const char*, bool, std::span<const int32_t>) override {}
 };
 
 // Returns whether two channels at a border could be swapped by rounding: then the engine may rightly keep the other one.
 bool check_classes(const Golden& golden, const nlohmann::json& c, const Record& record) {
   const auto expected = golden.array<uint8_t>(std::string(c.at("name")) + "/classes");
-  const size_t layers = record.classes.size();
-  EXPECT_GT(layers, 0u);
+  const size_t count = record.classes.size();
+  EXPECT_GT(count, 0u);
   bool swappable = false;
-  const size_t stride = expected.size() / layers;
-  for (size_t layer = 0; layer < layers; ++layer) {
-    const std::vector<int>& found = record.classes.at(int(layer));
+  const size_t stride = expected.size() / count;
+  size_t layer = 0;  // or expert: experts of the first layer, then of the second
+  for (const auto& [place, found] : record.classes) {
     for (size_t i = 0; i < found.size(); ++i) {
       const int want = (expected[layer * stride + i / 4] >> (2 * (i % 4))) & 3;
       swappable |= want == 3;
@@ -47,7 +47,8 @@ bool check_classes(const Golden& golden, const nlohmann::json& c, const Record& 
         ADD_FAILURE() << "layer " << layer << " channel " << i << ": " << found[i] << ", not " << want;
     }
     const std::array<int, 3> sizes{c.at("retained"), c.at("candidate"), c.at("pruned")};
-    EXPECT_EQ(record.sizes.at(int(layer)), sizes) << "layer " << layer;
+    EXPECT_EQ(record.sizes.at(place), sizes) << "layer " << layer;
+    ++layer;
   }
   return swappable;
 }
@@ -131,7 +132,8 @@ TEST_P(GoldenPruning, EqualsTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenPruning,
-                         testing::Values("pop-tiny-tied", "pop-tiny-linear", "pop-tiny-q4_1", "pop-smollm2-135m-q4_1"),
+                         testing::Values("pop-tiny-tied", "pop-tiny-linear", "pop-tiny-q4_1", "pop-tiny-mixtral",
+                                         "pop-tiny-qwen3moe", "pop-smollm2-135m-q4_1"),
                          [](const auto& param) {
                            std::string name = param.param;
                            for (char& c : name)

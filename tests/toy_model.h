@@ -1,5 +1,6 @@
 // Copies of a small model with its matrices stored as another type: the same code must be right on every type.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,27 @@ inline std::string requantised(const std::string& source, DType type, const std:
     writer.add_tensor_f32(info.name, raw.shape.size() < 2 ? DType::F32 : type, raw.shape, values);
   }
   const std::string path = folder + "/toy-" + traits(type).name + ".gguf";
+  writer.write(path);
+  return path;
+}
+
+// The model at `source` with other 32-bit keys, and edit(name, shape, values) done to every float32 tensor.
+template <class Edit>
+std::string edited(const std::string& source, const std::vector<std::pair<std::string, uint32_t>>& keys, Edit&& edit,
+                   const std::string& path) {
+  const GgufFile file(source);
+  GgufWriter writer;
+  for (const auto& [name, value] : keys) writer.set_u32(name, value);
+  for (const GgufKey& key : file.keys())
+    if (std::none_of(keys.begin(), keys.end(), [&](const auto& other) { return other.first == key.name; }))
+      writer.set_payload(key.name, key.value.type(), key.value.bytes());
+  for (const TensorInfo& info : file.tensors()) {
+    RawTensor raw = file.tensor(info.name);
+    std::vector<float> values(raw.data.size() / sizeof(float));
+    dequantize(raw.type, raw.data.data(), values.data(), int64_t(values.size()));
+    edit(info.name, raw.shape, values);
+    writer.add_tensor_f32(info.name, raw.type, raw.shape, values);
+  }
   writer.write(path);
   return path;
 }

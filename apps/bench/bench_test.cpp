@@ -106,12 +106,12 @@ TEST(Synthetic, ImportantChannelsOfAClusteredModelLieInRuns) {
     request.split = 39;
     struct Runs : SelectionObserver {
       int count = 0;
-      void on_partition(int, int, std::span<const int32_t> retained, std::span<const int32_t>, std::span<const int32_t>,
-                        std::span<const float>) override {
+      void on_partition(int, int, int, std::span<const int32_t> retained, std::span<const int32_t>,
+                        std::span<const int32_t>, std::span<const float>) override {
         for (size_t i = 0; i < retained.size(); ++i) count += i == 0 || retained[i] != retained[i - 1] + 1;
       }
       void on_threshold(int, int, const char*, double, float, uint64_t) override {}
-      void on_chosen(int, int, int, const char*, bool, std::span<const int32_t>) override {}
+      void on_chosen(int, int, int, int, const char*, bool, std::span<const int32_t>) override {}
     } observer;
     RunHooks hooks;
     hooks.observer = &observer;

@@ -89,8 +89,11 @@ struct ImportanceTrace::Impl {
         model(Model::load(options.model, {}, pool)),
         scratch(model->spec, kernels, kChunk, window, pool.threads()) {
     sequence.kv = KvCache(model->spec, KvType::F16, window);
+    if (model->spec.moe.experts > 0)
+      fail("{}: eval sparsity: expected a model without experts, found one with {}", options.model,
+           model->spec.moe.experts);
     std::vector<std::vector<Matrix>> stacks;
-    for (const LayerWeights& layer : model->layers) stacks.push_back({layer.down});
+    for (const LayerWeights& layer : model->layers) stacks.push_back({layer.ffns[0].down});
     norms = column_norm_tables(stacks, Norm::Two, pool);
   }
 

@@ -73,6 +73,8 @@ PruneSettings PruneArgs::resolved(std::optional<uint64_t> seed) const {
                                                 {"--prefill", !s.prefill.empty()},
                                                 {"--match", !s.match.empty()},
                                                 {"--plus-rule", !s.plus_rule.empty()},
+                                                {"--min-tokens", s.min_tokens.has_value()},
+                                                {"--few-tokens", !s.few_tokens.empty()},
                                                 {"--random-every", !s.random_every.empty()},
                                                 {"--partition", !s.partition.empty()},
                                                 {"--calibration", !s.calibration.empty()}};
@@ -207,6 +209,13 @@ void add_prune_options(CLI::App& app, PruneArgs& args) {
   text("--prefill", s.prefill, "HOW", {"dense", "pruned"}, "Whether the prompt is pruned too: dense, pruned [dense]");
   text("--plus-rule", s.plus_rule, "RULE", {"sites", "prompt"},
        "pop+: skip more where less is lost (sites), or the same share at every site (prompt) [sites]");
+  app.add_option("--min-tokens", s.min_tokens,
+                 "Experts: one that fewer prompt tokens went through is not scored by them [8]")
+      ->option_text("N")
+      ->check(whole_in(0, 1 << 24))
+      ->group(group);
+  text("--few-tokens", s.few_tokens, "HOW", {"layer", "dense"},
+       "Of such an expert: scored by all tokens of its layer (layer), or left whole (dense) [layer]");
   text("--match", s.match, "METHOD", method_names(),
        "Read as much per token as METHOD at --ratio (methods without candidates) [off]");
   app.add_option("--calibration", s.calibration,

@@ -33,10 +33,10 @@ void OutputFile::close() {
 
 void OutputFile::broken() const { fail("{}: could not be written: {}", printable(path_, 400), std::strerror(errno)); }
 
-void PartitionDump::on_partition(int sequence, int layer, std::span<const int32_t> retained,
+void PartitionDump::on_partition(int sequence, int layer, int expert, std::span<const int32_t> retained,
                                  std::span<const int32_t> candidate, std::span<const int32_t> pruned,
                                  std::span<const float> scores) {
-  Json json = {{"seq", first_ + sequence}, {"layer", layer},       {"expert", 0},
+  Json json = {{"seq", first_ + sequence}, {"layer", layer},       {"expert", expert},
                {"p", plan_.ffn_sparsity},  {"gamma", plan_.gamma}, {"R", retained},
                {"C", candidate},           {"P", pruned},          {"scores", scores}};
   file_.write(to_text(json) + "\n");
@@ -48,9 +48,9 @@ void PartitionDump::on_threshold(int sequence, int layer, const char* site, doub
   file_.write(to_text(json) + "\n");
 }
 
-void PartitionDump::on_chosen(int sequence, int token, int layer, const char* site, bool columns,
+void PartitionDump::on_chosen(int sequence, int token, int layer, int expert, const char* site, bool columns,
                               std::span<const int32_t> chosen) {
-  Json json = {{"seq", first_ + sequence}, {"token", token}, {"layer", layer}};
+  Json json = {{"seq", first_ + sequence}, {"token", token}, {"layer", layer}, {"expert", expert}};
   if (columns)
     json["site"] = site;
   else if (std::string_view(site) != "down")

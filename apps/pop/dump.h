@@ -33,10 +33,11 @@ class PartitionDump : public SelectionObserver {
   PartitionDump(const std::string& path, const PrunePlanInfo& plan) : file_(path), plan_(plan) {}
   // Sequences of the next call are numbered from here.
   void set_first_sequence(int first) { first_ = first; }
-  void on_partition(int sequence, int layer, std::span<const int32_t> retained, std::span<const int32_t> candidate,
-                    std::span<const int32_t> pruned, std::span<const float> scores) override;
+  void on_partition(int sequence, int layer, int expert, std::span<const int32_t> retained,
+                    std::span<const int32_t> candidate, std::span<const int32_t> pruned,
+                    std::span<const float> scores) override;
   void on_threshold(int sequence, int layer, const char* site, double level, float tau, uint64_t counted) override;
-  void on_chosen(int sequence, int token, int layer, const char* site, bool columns,
+  void on_chosen(int sequence, int token, int layer, int expert, const char* site, bool columns,
                  std::span<const int32_t> chosen) override;
   void close() { file_.close(); }
 

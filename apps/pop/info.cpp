@@ -58,6 +58,10 @@ Json to_json(const ModelInfo& info, const std::vector<Saving>& saved) {
   json["layers"] = info.layers;
   json["d"] = info.d;
   json["f"] = info.f;
+  json["experts"] = info.experts;
+  json["experts_used"] = info.experts_used;
+  json["expert_f"] = info.expert_f;
+  json["shared_f"] = info.shared_f;
   json["heads"] = info.heads;
   json["kv_heads"] = info.kv_heads;
   json["head_dim"] = info.head_dim;
@@ -116,6 +120,9 @@ void print_model(const ModelInfo& info) {
   line("file", fmt::format("{}, {}", printable(info.path, 400), megabytes(double(info.file_bytes))));
   line("sizes", fmt::format("{:.1f} M weights; {} layers of width {}, FFN {}", double(info.parameters) / 1e6,
                             info.layers, info.d, info.f));
+  if (info.experts > 0)
+    line("experts", fmt::format("{} of width {}, {} for each token{}", info.experts, info.expert_f, info.experts_used,
+                                info.shared_f > 0 ? fmt::format("; a shared one of {}", info.shared_f) : ""));
   line("attention", fmt::format("{} heads of {}, {} key-value heads; RoPE scaling: {}", info.heads, info.head_dim,
                                 info.kv_heads, info.rope_scaling.empty() ? "none" : info.rope_scaling));
   line("context", fmt::format("{} tokens here, {} in training", info.context, info.context_trained));

@@ -31,6 +31,8 @@ void add_common(Json& json, const ModelInfo& info, const PrunePlanInfo& plan, co
   json["norm"] = word(plan.norm);
   json["prefill"] = word(plan.prefill);
   json["plus_rule"] = word(plan.plus_rule);
+  json["few_tokens"] = word(plan.few_tokens);
+  json["min_tokens"] = plan.few_tokens.empty() ? Json() : Json(plan.min_tokens);
   json["level"] = plan.level;
   json["calibration"] = word(plan.calibration);
   json["isa"] = info.isa;
@@ -85,7 +87,7 @@ Json score_json(const Engine& engine, const PrunePlanInfo& plan, const ScoreRequ
   json["partition"] = Json::array();
   for (const PartitionSummary& part : result.partition)
     json["partition"].push_back({{"layer", part.layer},
-                                 {"expert", 0},
+                                 {"expert", part.expert},
                                  {"retained", part.retained},
                                  {"candidate", part.candidate},
                                  {"pruned", part.pruned},

@@ -96,7 +96,8 @@ POP_INLINE void add_tile(const UnpackedTile<T>& tile, int groups, const RowCodes
   VI sums[kSums<P>], rows_sums[kTileRows / kLanes];
 #pragma GCC unroll 16
   for (int i = 0; i < kSums<P>; ++i) sums[i] = zero_int();
-  for (int j = 0; j < groups; ++j) add_codes<P>(tile.codes[j], all_ints(x.low[j]), all_ints(P == 2 ? x.high[j] : 0), sums);
+  for (int j = 0; j < groups; ++j)
+    add_codes<P>(tile.codes[j], all_ints(x.low[j]), all_ints(P == 2 ? x.high[j] : 0), sums);
   total_sums<T, P>(sums, rows_sums);
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows / kLanes; ++i) {

@@ -179,7 +179,8 @@ struct BlockDot {
 #ifdef POP_TEST_SIMDE  // takes minutes to compile with more
   static constexpr int kMost = 1;
 #else
-  static constexpr int kMost = kLanes / 4;  // as many as leave their sums in registers
+  static constexpr int kMost =
+      P == 2 ? kLanes / 4 : 1;  // as many as leave their sums in registers; P = 1 is no default
 #endif
   POP_INLINE ActsView view(const Call& c, const uint8_t* x) {
     return acts_view(P == 2 ? ActType::I16 : ActType::I8, c.x.cols, x);

@@ -19,13 +19,15 @@ enum class WindowRule : uint8_t {
 
 struct Family {
   const char* architecture;          // general.architecture and the beginning of its keys
-  const char* hf_class;              // in config.json's "architectures"
+  const char* hf_class;              // in config.json's "architectures"; null: folders of it are not read
   bool in_gguf = true;               // false: in GGUF files such models call themselves something else
   bool interleaved_in_gguf = false;  // converters permute W_q and W_k so that rotated pairs are neighbours
   bool window_in_gguf = false;       // attention.sliding_window holds in all layers; else it is refused
   bool qkv_bias = false, qk_norm = false;
   WindowRule window = WindowRule::None;
-  int window_default = 0;  // where config.json has no sliding_window at all
+  int window_default = 0;         // where config.json has no sliding_window at all
+  bool experts = false;           // GGUF files may be of mixtures of experts
+  bool normalised_top_k = false;  // where they do not say it: the chosen experts' weights are divided by their sum
 };
 
 // Tensor names of a file format; {} is the layer number. All families of a format share them; which of them a model has, its
@@ -40,6 +42,11 @@ struct TensorNames {
   const char *q_norm, *k_norm;
   const char* ffn_norm;
   const char *gate, *up, *down;
+  // Of a layer with experts: [experts, d]; [experts, f, d] twice, [experts, d, f]; of the shared expert its gate [d] and matrices.
+  const char* router = nullptr;
+  const char *expert_gate = nullptr, *expert_up = nullptr, *expert_down = nullptr;
+  const char* shared_gate = nullptr;
+  const char *shared_gate_proj = nullptr, *shared_up = nullptr, *shared_down = nullptr;
   std::span<const char* const> ignored;  // tensors read elsewhere, or without effect on the result
 };
 extern const TensorNames kGgufNames, kHfNames;

@@ -94,6 +94,28 @@ void read_heads(const GgufFile& file, const Keys& keys, ModelSpec& spec) {
     keys.refuse("attention.value_length", fmt::format("{} as key_length", spec.head_dim), value_dim);
 }
 
+constexpr const char* kNotYet = "0 (this engine does not run it yet)";
+
+// A layer has experts if the file has a router for it: what decoder_sparse_step and mlp_only_layers of config.json come to.
+void read_experts(const GgufFile& file, const Keys& keys, const Family& family, ModelSpec& spec) {
+  MoeSpec& moe = spec.moe;
+  moe.experts = keys.integer_or("expert_count", 0, 0, 1 << 16);
+  if (moe.experts == 0) return;
+  if (!family.experts) keys.refuse("expert_count", kNotYet, moe.experts);
+  if (const uint64_t kind = file.get_u64(keys("expert_gating_func"), 1); kind != 1)
+    keys.refuse("expert_gating_func", "1 (softmax)", kind);
+  if (const uint64_t groups = file.get_u64(keys("expert_group_count"), 0); groups > 1)
+    keys.refuse("expert_group_count", kNotYet, groups);
+  if (const double scale = file.get_f64(keys("expert_weights_scale"), 1); scale != 1 && scale != 0)
+    keys.refuse("expert_weights_scale", "1", scale);
+  moe.used = keys.integer("expert_used_count", 1, uint64_t(moe.experts));
+  moe.f = keys.integer_or("expert_feed_forward_length", spec.f, 1, 1 << 22);
+  moe.shared_f = keys.integer_or("expert_shared_feed_forward_length", 0, 0, 1 << 22);
+  moe.normalised = file.get_bool(keys("expert_weights_norm"), family.normalised_top_k);
+  for (int l = 0; l < spec.layers; ++l)
+    moe.layers.push_back(file.find(fmt::format(fmt::runtime(kGgufNames.router), l)) != nullptr);
+}
+
 // rope_freqs is read with the spec; rotary tables stored by old converters are recomputed.
 constexpr const char* kIgnored[] = {"rope_freqs.weight", "blk.{}.attn_rot_embd.weight", "blk.{}.attn_rot_embd"};
 
@@ -116,6 +138,14 @@ const TensorNames kGgufNames{.embedding = "token_embd.weight",
                              .gate = "blk.{}.ffn_gate.weight",
                              .up = "blk.{}.ffn_up.weight",
                              .down = "blk.{}.ffn_down.weight",
+                             .router = "blk.{}.ffn_gate_inp.weight",
+                             .expert_gate = "blk.{}.ffn_gate_exps.weight",
+                             .expert_up = "blk.{}.ffn_up_exps.weight",
+                             .expert_down = "blk.{}.ffn_down_exps.weight",
+                             .shared_gate = "blk.{}.ffn_gate_inp_shexp.weight",
+                             .shared_gate_proj = "blk.{}.ffn_gate_shexp.weight",
+                             .shared_up = "blk.{}.ffn_up_shexp.weight",
+                             .shared_down = "blk.{}.ffn_down_shexp.weight",
                              .ignored = kIgnored};
 
 ModelSpec read_spec(const GgufFile& file, const Family& family) {
@@ -131,9 +161,7 @@ ModelSpec read_spec(const GgufFile& file, const Family& family) {
   spec.norm_eps = keys.real("attention.layer_norm_rms_epsilon", 0.0, 1.0);
   spec.qkv_bias = family.qkv_bias;
   spec.qk_norm = family.qk_norm;
-  constexpr const char* kNotYet = "0 (this engine does not run it yet)";
-  if (const uint64_t experts = file.get_u64(keys("expert_count"), 0); experts != 0)
-    keys.refuse("expert_count", kNotYet, experts);
+  read_experts(file, keys, family, spec);
   if (const int window = keys.integer_or("attention.sliding_window", 0, 0, 1 << 30); window != 0) {
     if (!family.window_in_gguf) keys.refuse("attention.sliding_window", kNotYet, window);
     spec.windows.assign(size_t(spec.layers), window);

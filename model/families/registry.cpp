@@ -4,7 +4,7 @@
 namespace pop {
 namespace {
 
-const Family* const kFamilies[] = {&kLlama, &kMistral, &kQwen2, &kQwen3};
+const Family* const kFamilies[] = {&kLlama, &kMistral, &kQwen2, &kQwen2Moe, &kQwen3, &kQwen3Moe};
 
 }  // namespace
 
@@ -23,6 +23,7 @@ const Family& find_family(const JsonObject& config) {
   const auto classes = config.find_strings("architectures");
   std::string known;
   for (const Family* family : kFamilies) {
+    if (family->hf_class == nullptr) continue;
     if (classes && classes->size() == 1 && (*classes)[0] == family->hf_class) return *family;
     known += (known.empty() ? "" : ", ") + std::string(family->hf_class);
   }

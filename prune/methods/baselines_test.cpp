@@ -23,6 +23,7 @@ class HandMade {
   }
   std::unique_ptr<Policy> policy(PruneOptions options) {
     return make_policy(options, {.layers = layers_,
+                                 .ffns = ffns_of(layers_),
                                  .d = 2,
                                  .f = f_,
                                  .q_dim = 2,
@@ -41,8 +42,8 @@ class HandMade {
                        .k = square(),
                        .v = square(),
                        .o = square(),
-                       .gate_up = make_matrix(memory_, Layout::Rows, 2 * f_, 2, 2, pairs),
-                       .down = make_matrix(memory_, Layout::Columns, 2, f_, 1, down)});
+                       .ffns = {{.gate_up = make_matrix(memory_, Layout::Rows, 2 * f_, 2, 2, pairs),
+                                 .down = make_matrix(memory_, Layout::Columns, 2, f_, 1, down)}}});
   }
 
   int f_ = 0;
@@ -165,7 +166,7 @@ TEST(Baselines, FlapsBiasIsExactForAConstant) {
   EXPECT_EQ(state->ffn_partition(0)->pruned.size(), 8u);
   std::vector<float> row(h.size());
   for (int j = 0; j < 11; ++j) {
-    read_row(context.layers[0].down, j, row.data());
+    read_row(context.ffns[0]->down, j, row.data());
     double dense = 0, pruned = static_cast<double>(state->ffn_bias(0)[static_cast<size_t>(j)]);
     for (size_t k = 0; k < h.size(); ++k) dense += static_cast<double>(row[k] * h[k]);
     for (const int32_t k : state->ffn_partition(0)->retained)

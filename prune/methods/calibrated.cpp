@@ -17,7 +17,7 @@ std::unique_ptr<Policy> create_calibrated(const PruneOptions& options, const Pol
   const Norm norm = options.method == "wanda_sp" ? Norm::One : Norm::Two;
   plan.norm = norm_name(norm);
   std::vector<std::vector<Matrix>> stacks;
-  for (const LayerWeights& layer : context.layers) stacks.push_back({layer.down});
+  for (const FfnWeights* ffn : context.ffns) stacks.push_back({ffn->down});
   std::vector<std::vector<float>> scores = column_norm_tables(stacks, norm, *context.pool);
   for (size_t i = 0; i < scores.size(); ++i) {
     down_scores(options.calibration->layers[i].squares, scores[i], scores[i]);

@@ -80,8 +80,7 @@ std::unique_ptr<Policy> create_cats(const PruneOptions& options, const PolicyCon
     fail("--ratio: method cats reads the gate whole: expected an FFN sparsity of at most 0.6667, found {:.4f}", p);
   setup.plan.levels = {0, 0, setup.plan.level / 2, setup.plan.level};  // of gate_up only up's half
   setup.plan.method = options.method;
-  setup.plan.ratio =
-      options.ffn_sparsity ? p * weights.ffn / ratio_base(options, weights) : options.ratio.value_or(kDefaultRatio);
+  setup.plan.ratio = ratio_of_sparsity(options, weights, p);
   setup.plan.ffn_sparsity = p;
   setup.plan.calibration = options.calibration->description();
   setup.ones.assign(static_cast<size_t>(context.f), 1.f);

@@ -58,7 +58,7 @@ std::vector<float> bias_of(const Matrix& down, std::span<const double> mean, std
 std::unique_ptr<Policy> create_flap(const PruneOptions& options, const PolicyContext& context) {
   StaticMask mask{.plan = mask_plan(options, context), .masks = {}, .bias = {}};
   std::vector<std::vector<Matrix>> stacks;
-  for (const LayerWeights& layer : context.layers) stacks.push_back({layer.down});
+  for (const FfnWeights* ffn : context.ffns) stacks.push_back({ffn->down});
   const std::vector<std::vector<float>> norms = column_norm_tables(stacks, Norm::Two, *context.pool);
   const auto f = static_cast<size_t>(context.f);
   std::vector<double> z;
@@ -77,7 +77,7 @@ std::unique_ptr<Policy> create_flap(const PruneOptions& options, const PolicyCon
       (goes[i * f + k] != 0 ? p.pruned : p.retained).push_back(static_cast<int32_t>(k));
       p.scores.push_back(static_cast<float>(z[i * f + k]));
     }
-    mask.bias.push_back(bias_of(context.layers[i].down, options.calibration->layers[i].mean, p.pruned));
+    mask.bias.push_back(bias_of(context.ffns[i]->down, options.calibration->layers[i].mean, p.pruned));
   }
   return static_mask(std::move(mask));
 }

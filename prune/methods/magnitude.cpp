@@ -23,14 +23,14 @@ double squares(const Matrix& w, int row, std::span<float> scratch) {
 std::unique_ptr<Policy> create_magnitude(const PruneOptions& options, const PolicyContext& context) {
   PrunePlan plan = mask_plan(options, context);
   std::vector<std::vector<Matrix>> stacks;
-  for (const LayerWeights& layer : context.layers) stacks.push_back({layer.down});
+  for (const FfnWeights* ffn : context.ffns) stacks.push_back({ffn->down});
   std::vector<std::vector<float>> scores = column_norm_tables(stacks, Norm::Two, *context.pool);
   std::vector<std::vector<float>> rows(static_cast<size_t>(context.pool->threads()),
                                        std::vector<float>(static_cast<size_t>(context.d)));
-  context.pool->run(static_cast<int>(scores.size()), [&](int layer, int thread) {
-    const Matrix& gate_up = context.layers[static_cast<size_t>(layer)].gate_up;
+  context.pool->run(static_cast<int>(scores.size()), [&](int ffn, int thread) {
+    const Matrix& gate_up = context.ffns[static_cast<size_t>(ffn)]->gate_up;
     int row = 0;
-    for (float& score : scores[static_cast<size_t>(layer)]) {
+    for (float& score : scores[static_cast<size_t>(ffn)]) {
       double sum = static_cast<double>(score) * static_cast<double>(score);
       for (int part = 0; part < gate_up.unit; ++part) sum += squares(gate_up, row++, rows[static_cast<size_t>(thread)]);
       score = static_cast<float>(std::sqrt(sum));

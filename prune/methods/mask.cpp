@@ -12,8 +12,6 @@
 namespace pop {
 namespace {
 
-bool of_ffn(Site site) { return site == Site::GateUp || site == Site::Down; }
-
 // Packing asks this of every layer: one that keeps everything still has its list if another prunes.
 bool keeps_everything(std::span<const Partition> masks) {
   return std::all_of(masks.begin(), masks.end(), [](const Partition& mask) { return mask.pruned.empty(); });
@@ -60,8 +58,7 @@ PrunePlan mask_plan(const PruneOptions& options, const PolicyContext& context) {
   const double asked = ffn_sparsity(options, weights);
   PrunePlan plan;
   plan.method = options.method;
-  plan.ratio =
-      options.ffn_sparsity ? asked * weights.ffn / ratio_base(options, weights) : options.ratio.value_or(kDefaultRatio);
+  plan.ratio = ratio_of_sparsity(options, weights, asked);
   plan.ffn_sparsity = options.match.empty() ? asked : matched_sparsity(options, context);
   plan.prefill = options.prefill_pruned ? "pruned" : "dense";
   if (options.calibration) plan.calibration = options.calibration->description();
@@ -92,11 +89,12 @@ std::unique_ptr<Policy> static_mask(StaticMask mask) {
 
 std::unique_ptr<Policy> best_channels(PrunePlan plan, const PolicyContext& context,
                                       std::vector<std::vector<float>> scores) {
-  const std::vector<PartitionSizes> sizes(scores.size(), partition_sizes(context.f, plan.ffn_sparsity, 0));
+  std::vector<PartitionSizes> sizes;
   StaticMask mask{.plan = std::move(plan), .masks = {}, .bias = {}};
-  for (std::vector<float>& of_layer : scores) {
-    mask.masks.push_back(make_partition(sizes.front()));
-    mask.masks.back().scores = std::move(of_layer);
+  for (std::vector<float>& of_ffn : scores) {
+    sizes.push_back(partition_sizes(static_cast<int>(of_ffn.size()), mask.plan.ffn_sparsity, 0));
+    mask.masks.push_back(make_partition(sizes.back()));
+    mask.masks.back().scores = std::move(of_ffn);
   }
   fill_masks(sizes, *context.pool, mask.masks);
   return static_mask(std::move(mask));

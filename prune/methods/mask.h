@@ -1,4 +1,4 @@
-// What methods have in common that keep one list of FFN channels per layer: the same for every sequence and token
+// What methods have in common that keep one list of channels per FFN: the same for every sequence and token
 // (StaticMask), or one that each prompt decides and that stays for the answer (PromptMaskState).
 #pragma once
 #include <memory>
@@ -17,18 +17,17 @@ PrunePlan mask_plan(const PruneOptions& options, const PolicyContext& context);
 // Retained channels as a choice: Rows at GateUp, the same channels at Down, everything at the other sites.
 Selection mask_selection(Site site, const Partition& mask);
 
-// Scores to masks, layers on all threads. masks: made by make_partition(sizes[layer]) without candidates, scores filled.
+// Scores to masks, FFNs on all threads. masks: made by make_partition(sizes[ffn]) without candidates, scores filled.
 void fill_masks(std::span<const PartitionSizes> sizes, ThreadPool& pool, std::vector<Partition>& masks);
 
 struct StaticMask {
   PrunePlan plan;
-  std::vector<Partition> masks;  // [layers], no candidates
-  std::vector<std::vector<float>>
-      bias;  // [layers][d] added to the FFN's output; empty, or of a layer empty: nothing is
+  std::vector<Partition> masks;          // [FFNs], no candidates
+  std::vector<std::vector<float>> bias;  // [FFNs][d] added to its output; empty, or of an FFN empty: nothing is
 };
 std::unique_ptr<Policy> static_mask(StaticMask mask);
 
-// One score per channel and layer, the best are kept: scores : [layers][f]. K by the plan's FFN sparsity in every layer.
+// One score per channel, the best are kept: scores : [FFNs][f]. K by the plan's FFN sparsity in every FFN.
 std::unique_ptr<Policy> best_channels(PrunePlan plan, const PolicyContext& context,
                                       std::vector<std::vector<float>> scores);
 

@@ -21,21 +21,22 @@ double gamma_of_match(const PruneOptions& options) {
   return *gamma;
 }
 
-// What the matched method has of each layer.
-PartitionSizes matched_sizes(const PruneOptions& options, const PolicyContext& context, std::optional<double> ratio) {
+// The FFN sparsity that the matched method has at a ratio.
+double sparsity_of_match(const PruneOptions& options, const PolicyContext& context, std::optional<double> ratio) {
   PruneOptions rows;
   rows.method = options.match;
   rows.ratio = ratio;
   rows.ffn_sparsity = options.ffn_sparsity;
   rows.ratio_of = options.ratio_of;
   rows.total_weights = options.total_weights;
-  return partition_sizes(context.f, ffn_sparsity(rows, count_weights(context.layers)), gamma_of_match(options));
+  return ffn_sparsity(rows, count_weights(context.layers));
 }
 
 }  // namespace
 
 double matched_sparsity(const PruneOptions& options, const PolicyContext& context) {
-  const PartitionSizes sizes = matched_sizes(options, context, options.ratio);
+  const PartitionSizes sizes =
+      partition_sizes(context.f, sparsity_of_match(options, context, options.ratio), gamma_of_match(options));
   const int reachable = sizes.retained + sizes.candidate;
   const double kept = std::round(sizes.kept + (reachable - sizes.kept) * 2 / 3.0);
   return (sizes.f - kept) / sizes.f;
@@ -43,8 +44,8 @@ double matched_sparsity(const PruneOptions& options, const PolicyContext& contex
 
 double matched_level(const PruneOptions& options, const PolicyContext& context, PlusRule rule) {
   const auto level_at = [&](double ratio) {
-    const PartitionSizes sizes = matched_sizes(options, context, ratio);
-    const double bytes = planned_row_bytes(context.layers, sizes.retained + sizes.candidate, sizes.kept);
+    const double p = sparsity_of_match(options, context, ratio);
+    const double bytes = planned_row_bytes(context.layers, p, gamma_of_match(options));
     // At ratio 0 the formulas meet but for rounding.
     return std::max(0.0, level_for_bytes(context.layers, bytes, rule));
   };

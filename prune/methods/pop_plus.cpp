@@ -24,19 +24,30 @@ constexpr int kTokensPerPiece = 8;
 struct PlusSetup {
   PolicyContext context;
   PrunePlan plan;
-  std::vector<std::vector<float>> norms;  // [layers * kSites][width]
-  int at_least[kSites] = {};              // m
+  SiteNorms norms;
 
+  // A layer's, also of its experts.
+  size_t entry(Site site, int place) const {
+    const int layer = of_ffn(site) ? context.ffns[static_cast<size_t>(place)]->layer : place;
+    return static_cast<size_t>(layer) * kSites + static_cast<size_t>(site);
+  }
+  const std::vector<float>& norms_of(Site site, int place) const {
+    return norms[static_cast<size_t>(site)][static_cast<size_t>(place)];
+  }
+  int at_least(Site site, size_t width) const {  // m
+    return static_cast<int>(std::ceil((1 - plan.levels[static_cast<size_t>(site)]) * static_cast<double>(width) / 8));
+  }
   int entries() const { return static_cast<int>(context.layers.size()) * kSites; }
   int widest() const { return std::max({context.d, context.q_dim, context.f}); }
 };
 
-struct PlusEntry {  // of one layer and site
+struct PlusEntry {  // of one layer and site: of all its experts together
   ScoreHistogram counts;
-  bool only_first = false;  // counts hold position 0 alone, until a later one comes
+  // Position 0 is an outlier; it counts only until another has come.
+  enum class Holds : uint8_t { Nothing, First, Later } holds = Holds::Nothing;
   float tau = 0;
   uint64_t counted = 0;
-  std::vector<int32_t> list;  // [width + 16]
+  std::vector<int32_t> list;  // [width of the widest + 16]
 };
 
 struct PlusScratch {  // of one thread
@@ -51,24 +62,31 @@ class PlusState final : public PolicyState {
         entries_(static_cast<size_t>(setup.entries())),
         scratch_(static_cast<size_t>(setup.context.pool->threads())),
         top_(setup.widest()) {
-    for (size_t i = 0; i < entries_.size(); ++i) entries_[i].list.resize(setup.norms[i].size() + 16);
+    for (const Site site : {Site::Qkv, Site::O, Site::GateUp, Site::Down}) {
+      const auto& of_site = setup.norms[static_cast<size_t>(site)];
+      for (size_t place = 0; place < of_site.size(); ++place) {
+        std::vector<int32_t>& list = entries_[setup.entry(site, static_cast<int>(place))].list;
+        list.resize(std::max(list.size(), of_site[place].size() + 16));
+      }
+    }
     for (PlusScratch& s : scratch_) s.scores.resize(static_cast<size_t>(setup.widest()));
   }
 
-  void observe(Site site, int layer, const float* x, int n, size_t ldx, int first_pos) override {
-    const size_t i = index(site, layer);
-    PlusEntry& entry = entries_[i];
-    if (first_pos == 0 && n == 1) {
-      entry.only_first = true;
-    } else if (first_pos == 0) {  // position 0 is an outlier; it counts only where there is nothing else
+  void observe(Site site, int place, const float* x, int n, size_t ldx, int first_pos) override {
+    PlusEntry& entry = entries_[setup_->entry(site, place)];
+    const std::vector<float>& norms = setup_->norms_of(site, place);
+    if (first_pos == 0) {
+      if (n == 1 && entry.holds != PlusEntry::Holds::Later) {
+        entry.holds = PlusEntry::Holds::First;
+        return count(entry, norms, x, 1, ldx);
+      }
       x += ldx;
       --n;
     }
-    if (entry.only_first && first_pos > 0 && n > 0) {
-      entry.counts.clear();
-      entry.only_first = false;
-    }
-    count(entry, setup_->norms[i], x, n, ldx);
+    if (n == 0) return;
+    if (entry.holds == PlusEntry::Holds::First) entry.counts.clear();
+    entry.holds = PlusEntry::Holds::Later;
+    count(entry, norms, x, n, ldx);
   }
 
   void partition() override {
@@ -83,21 +101,20 @@ class PlusState final : public PolicyState {
     partitioned_ = true;
   }
 
-  Selection select(Site site, int layer, std::span<const float> x, int) override {
+  Selection select(Site site, int place, std::span<const float> x, int) override {
     if (!partitioned_) fail("select: expected partition() before the first decoded token");
-    const size_t i = index(site, layer);
-    PlusEntry& entry = entries_[i];
-    const std::vector<float>& norms = setup_->norms[i];
-    const int width = static_cast<int>(norms.size()), least = setup_->at_least[static_cast<int>(site)];
+    PlusEntry& entry = entries_[setup_->entry(site, place)];
+    const std::vector<float>& norms = setup_->norms_of(site, place);
+    const int width = static_cast<int>(norms.size()), least = setup_->at_least(site, norms.size());
     int kept = setup_->context.kernels->select_scores(x.data(), norms.data(), width, entry.tau, entry.list.data());
     if (kept < least) kept = select_best(score(norms, x.data(), scratch_.front()), least, top_, entry.list.data());
     ++selections;
     return {.kind = Selection::Kind::Columns, .list = {entry.list.data(), kept}, .zero_rest = false};
   }
 
-  std::optional<SiteThreshold> threshold(Site site, int layer) const override {
+  std::optional<SiteThreshold> threshold(Site site, int place) const override {
     if (!partitioned_) return std::nullopt;
-    const PlusEntry& entry = entries_[index(site, layer)];
+    const PlusEntry& entry = entries_[setup_->entry(site, place)];
     return SiteThreshold{
         .level = setup_->plan.levels[static_cast<size_t>(site)], .tau = entry.tau, .counted = entry.counted};
   }
@@ -105,8 +122,6 @@ class PlusState final : public PolicyState {
   std::unique_ptr<PolicyState> clone() const override { return std::make_unique<PlusState>(*this); }
 
  private:
-  static size_t index(Site site, int layer) { return static_cast<size_t>(layer) * kSites + static_cast<size_t>(site); }
-
   std::span<float> score(std::span<const float> norms, const float* x, PlusScratch& scratch) const {
     const std::span<float> scores = std::span(scratch.scores).first(norms.size());
     setup_->context.kernels->channel_scores(x, norms.data(), {nullptr, static_cast<int>(norms.size())}, scores.data());
@@ -147,9 +162,6 @@ std::unique_ptr<Policy> create_pop_plus(const PruneOptions& options, const Polic
                                            : matched_level(options, context, options.plus_rule);
   setup.plan.levels = spread_level(context.layers, setup.plan.level, options.plus_rule);
   setup.plan.plus_rule = options.plus_rule == PlusRule::Sites ? "sites" : "prompt";
-  for (int s = 0; s < kSites; ++s) {
-    setup.at_least[s] = static_cast<int>(std::ceil((1 - setup.plan.levels[s]) * setup.context.width(Site(s)) / 8));
-  }
   setup.norms = site_column_norms(context);
   return std::make_unique<PlusPolicy>(std::move(setup));
 }

@@ -29,7 +29,7 @@ PruneOptions plus(double ratio) {
 
 // c_k of a site.
 std::vector<float> column_norms_of(const LayerWeights& w, Site site) {
-  const std::vector<Matrix> stacks[kSites] = {{w.q, w.k, w.v}, {w.o}, {w.gate_up}, {w.down}};
+  const std::vector<Matrix> stacks[kSites] = {{w.q, w.k, w.v}, {w.o}, {w.ffns[0].gate_up}, {w.ffns[0].down}};
   const std::vector<Matrix>& stack = stacks[static_cast<int>(site)];
   std::vector<double> squares(static_cast<size_t>(stack.front().cols));
   std::vector<float> row(squares.size()), norms(squares.size());
@@ -183,19 +183,20 @@ std::vector<LayerWeights> q4_1_shapes() {  // of the default model, without data
            .k = shape(192, 576, 1),
            .v = shape(192, 576, 1),
            .o = shape(576, 576, 1),
-           .gate_up = shape(3072, 576, 2),
-           .down = shape(576, 1536, 1)}};
+           .ffns = {{.gate_up = shape(3072, 576, 2), .down = shape(576, 1536, 1)}}}};
 }
 
 TEST(PopPlus, MatchPlansTheSameBytes) {
   std::vector<LayerWeights> layers = q4_1_shapes();
   std::deque<AlignedBuffer> memory;
-  for (Matrix* w : {&layers[0].q, &layers[0].k, &layers[0].v, &layers[0].o, &layers[0].gate_up, &layers[0].down}) {
+  for (Matrix* w :
+       {&layers[0].q, &layers[0].k, &layers[0].v, &layers[0].o, &layers[0].ffns[0].gate_up, &layers[0].ffns[0].down}) {
     w->data = memory.emplace_back(matrix_bytes(*w)).data();
   }
   ThreadPool pool(1);
   PolicyContext context;
   context.layers = layers;
+  context.ffns = ffns_of(layers);
   context.d = context.q_dim = 576;
   context.f = 1536;
   context.kv_dim = 192;
@@ -213,9 +214,8 @@ TEST(PopPlus, MatchPlansTheSameBytes) {
   EXPECT_NEAR(level(0.2, "pop"), 0.20223, 1e-5);
   EXPECT_NEAR(level(0.4, "pop"), 0.43522, 1e-5);
   EXPECT_EQ(level(0, "pop"), 0);
-  const PartitionSizes fixed = partition_sizes(1536, 0.2 * 4 / 3, 0);
   const SiteLevels levels = spread_level(layers, level(0.2, "fixed"), PlusRule::Prompt);
-  EXPECT_NEAR(planned_column_bytes(layers, levels), planned_row_bytes(layers, fixed.retained, fixed.kept), 1);
+  EXPECT_NEAR(planned_column_bytes(layers, levels), planned_row_bytes(layers, 0.2 * 4 / 3, 0), 1);
   EXPECT_GT(level(0.2, "fixed"), level(0.2, "pop"));
   EXPECT_EQ(level(0.2, "random"), level(0.2, "fixed"));
   EXPECT_LT(level(0.2, "full"), level(0.2, "pop"));

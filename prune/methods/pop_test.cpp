@@ -22,7 +22,7 @@ double aggregate(Norm norm, double sum, double term) {
 // pop-method section 3 over the tokens [begin, end) of a layer.
 std::vector<double> formula(Metric metric, Norm norm, const LayerWeights& w, SiteInputs& inputs, int layer, int begin,
                             int end) {
-  const auto d = static_cast<size_t>(w.gate_up.cols), f = static_cast<size_t>(w.down.cols);
+  const auto d = static_cast<size_t>(w.ffns[0].gate_up.cols), f = static_cast<size_t>(w.ffns[0].down.cols);
   const Site site = metric == Metric::Down ? Site::Down : Site::GateUp;
   std::vector<double> squares(metric == Metric::Down ? f : d);
   for (int t = begin; t < end; ++t) {
@@ -32,8 +32,8 @@ std::vector<double> formula(Metric metric, Norm norm, const LayerWeights& w, Sit
   std::vector<double> scores(f);
   std::vector<float> a(std::max(d, f)), b(d);
   if (metric == Metric::Down) {
-    for (int j = 0; j < w.down.rows; ++j) {
-      read_row(w.down, j, a.data());
+    for (int j = 0; j < w.ffns[0].down.rows; ++j) {
+      read_row(w.ffns[0].down, j, a.data());
       for (size_t i = 0; i < f; ++i) scores[i] = aggregate(norm, scores[i], std::abs(static_cast<double>(a[i])));
     }
     for (size_t i = 0; i < f; ++i) {
@@ -42,8 +42,8 @@ std::vector<double> formula(Metric metric, Norm norm, const LayerWeights& w, Sit
     return scores;
   }
   for (size_t i = 0; i < f; ++i) {
-    read_row(w.gate_up, static_cast<int>(2 * i), a.data());
-    read_row(w.gate_up, static_cast<int>(2 * i + 1), b.data());
+    read_row(w.ffns[0].gate_up, static_cast<int>(2 * i), a.data());
+    read_row(w.ffns[0].gate_up, static_cast<int>(2 * i + 1), b.data());
     for (size_t k = 0; k < d; ++k) {
       const double weight = std::abs(static_cast<double>(a[k])) + std::abs(static_cast<double>(b[k]));
       scores[i] = aggregate(norm, scores[i], weight * std::sqrt(squares[k]));

@@ -165,7 +165,7 @@ std::unique_ptr<Policy> create_probe(const PruneOptions& options, const PolicyCo
   }
   setup.column_norms.resize(static_cast<size_t>(layers));
   context.pool->run(layers, [&](int i, int) {
-    setup.column_norms[static_cast<size_t>(i)] = fourth_powers(context.layers[static_cast<size_t>(i)].down);
+    setup.column_norms[static_cast<size_t>(i)] = fourth_powers(context.ffns[static_cast<size_t>(i)]->down);
   });
   return std::make_unique<ProbePolicy>(std::move(setup));
 }

@@ -17,172 +17,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pop_formulas import (Partition, add_squares, aggregate, best, bin_edge, bins, choose_columns, column_norms, column_scores,  # noqa: F401
+                          ffn_sparsity, fine_mask, histogram, kept_count, least_columns, partition, rank_ascending, round_half_away,
+                          score_down, score_gate_up, threshold)
+
 SITE_WEIGHTS = {"qkv": ("attn_q", "attn_k", "attn_v"), "o": ("attn_output",), "gate_up": ("ffn_gate", "ffn_up"),
                 "down": ("ffn_down",)}
 SITES = tuple(SITE_WEIGHTS)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Section 2: ratio
-# ---------------------------------------------------------------------------------------------------------------------
-def round_half_away(x):
-    """Rounds a value >= 0 to the nearest integer, halves away from zero."""
-    return int(math.floor(x + 0.5))
-
-
-def ffn_sparsity(ratio, attention, ffn, layers=1, outside=0):
-    """p for an overall ratio; `attention` and `ffn` count one block's weights, `outside` the embeddings and the head.
-
-    `outside` is 0 for --ratio-of blocks (and active, in a model without experts)."""
-    p = ratio * (layers * (attention + ffn) + outside) / (layers * ffn)
-    if p > 1:
-        raise ValueError(f"ratio {ratio} needs p = {p:.4f} > 1; the largest possible is {ratio / p:.4f}")
-    return p
-
-
-def kept_count(p, f):
-    """K, the channels that remain of f."""
-    return f - round_half_away(p * f)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Section 3: importance
-# ---------------------------------------------------------------------------------------------------------------------
-def aggregate(values, norm, axis):
-    """A of the page: `values` >= 0 are brought together along `axis` by norm '1' (sum), '2' (Euclidean) or 'max'."""
-    if norm == "1":
-        return values.sum(axis=axis, dtype=values.dtype)
-    if norm == "2":
-        return np.sqrt((values * values).sum(axis=axis, dtype=values.dtype))
-    if norm == "max":
-        return values.max(axis=axis)
-    raise ValueError(f"norm: expected 1, 2 or max, found {norm}")
-
-
-def score_down(sum_h2, w_down, norm):
-    """sum_h2 [f] float64, w_down [d, f] -> [f]: sqrt(sum over tokens of h^2) * A_j |W_down[j, i]|."""
-    column = aggregate(np.abs(w_down), norm, axis=0)
-    return np.sqrt(sum_h2) * column
-
-
-def score_gate_up(x_norm, w_gate, w_up, norm):
-    """x_norm [n, d] >= 0, w_gate and w_up [f, d] -> [n, f]: A_k((|W_gate[i, k]| + |W_up[i, k]|) * x_norm[k]) of each row."""
-    weights = np.abs(w_gate) + np.abs(w_up)
-    return np.stack([aggregate(weights * row, norm, axis=1) for row in x_norm])
-
-
-def add_squares(total, rows):
-    """Adds the squares of rows [T, n] to total [n] in float64, token by token in ascending position."""
-    for row in rows.astype(np.float64):
-        total = total + row * row
-    return total
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Sections 4 and 5: partition and fine mask
-# ---------------------------------------------------------------------------------------------------------------------
-def rank_ascending(scores):
-    """Channel indices from the worst to the best; of two equal scores the higher index comes first."""
-    scores = np.asarray(scores)
-    return np.lexsort((-np.arange(len(scores)), scores))
-
-
-@dataclass
-class Partition:
-    """R (always kept), C (chosen from at each token), P (never used): ascending index arrays; and where they were cut."""
-    retained: np.ndarray
-    candidate: np.ndarray
-    pruned: np.ndarray
-    kept: int                 # K
-    p: float
-    gamma: float
-    scores: np.ndarray        # [f]
-
-
-def partition(scores, p, gamma):
-    f = len(scores)
-    lo, hi = max(0.0, p - gamma / 2), min(1.0, p + gamma / 2)
-    a, b = round_half_away(lo * f), round_half_away(hi * f)
-    order = rank_ascending(scores)
-    return Partition(np.sort(order[b:]), np.sort(order[a:b]), np.sort(order[:a]), kept_count(p, f), p, gamma,
-                     np.asarray(scores))
-
-
-def best(scores, among, count):
-    """The `count` members of `among` with the highest scores, ascending; ties to the lower index."""
-    among = np.sort(np.asarray(among, dtype=np.int64))
-    return np.sort(among[rank_ascending(np.asarray(scores)[among])[len(among) - count:]])
-
-
-def fine_mask(part, scores):
-    """The K channels of one decoded token as a bool array [f]: R and the K - |R| best of C."""
-    keep = np.zeros(len(part.scores), dtype=bool)
-    keep[part.retained] = True
-    wanted = part.kept - len(part.retained)
-    if wanted > 0:
-        keep[best(scores, part.candidate, wanted)] = True
-    return keep
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Section 8b: pop+
-# ---------------------------------------------------------------------------------------------------------------------
-BINS, BIN_SHIFT, BIN_FIRST = 1024, 19, 1520
-
-
-def column_norms(*matrices):
-    """c [width] float64: 2-norm of each column of the matrices stacked, squares summed in float64 by ascending row."""
-    total = np.zeros(matrices[0].shape[1], dtype=np.float64)
-    for w in matrices:
-        total = add_squares(total, w)
-    return np.sqrt(total)
-
-
-def column_scores(x, c):
-    """s = float32(|x| * c) for rows x [T, width]."""
-    return (np.abs(x.astype(np.float64)) * c).astype(np.float32)
-
-
-def bins(scores):
-    """The histogram bin of each float32 score, 16 per power of two."""
-    bits = np.ascontiguousarray(scores, dtype=np.float32).view(np.uint32).astype(np.int64)
-    return np.clip((bits >> BIN_SHIFT) - BIN_FIRST, 0, BINS - 1)
-
-
-def histogram(scores):
-    return np.bincount(bins(scores).ravel(), minlength=BINS).astype(np.int64)
-
-
-def bin_edge(b):
-    """The lowest score of bin b (the page's bin formula read backwards)."""
-    return float(np.array([(b + BIN_FIRST) << BIN_SHIFT], dtype=np.uint32).view(np.float32)[0])
-
-
-def threshold(counts, v):
-    """tau: the v-quantile of the counts."""
-    n = round_half_away(v * int(counts.sum()))
-    if n == 0:
-        return 0.0
-    cumulative = np.cumsum(counts)
-    b = int(np.searchsorted(cumulative, n))          # the first bin whose cumulative count reaches n
-    below = int(cumulative[b] - counts[b])
-    lo, hi = bin_edge(b), bin_edge(b + 1)
-    return lo + (hi - lo) * ((n - below) / int(counts[b]))
-
-
-def least_columns(v, width):
-    """m: at least so many columns are kept."""
-    return math.ceil((1 - v) * width / 8)
-
-
-def choose_columns(scores, tau, v):
-    """Kept columns of one token as a bool array: all but s < tau (so NaN stays), but never fewer than the m best."""
-    keep = ~(scores < tau)
-    m = least_columns(v, len(scores))
-    if keep.sum() < m:
-        keep = np.zeros(len(scores), dtype=bool)
-        keep[best(np.where(np.isnan(scores), np.inf, scores), np.arange(len(scores)), m)] = True
-    return keep
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -192,7 +33,7 @@ class Dense:
     """Keeps everything. `chosen[layer, site]` and `scores[layer, site]` hold what decode did, one row per token."""
 
     def __init__(self, model):
-        self.model, self.chosen, self.scores = model, {}, {}
+        self.model, self.chosen, self.scores, self.rows = model, {}, {}, {}
 
     def observe(self, site, layer, x):
         """The whole prompt's rows x [T, width]; an answer other than None masks the prompt itself."""
@@ -201,6 +42,7 @@ class Dense:
         """Rows of decode; the answer is a bool array of x's shape, or None for all."""
 
     def record(self, site, layer, keep, scores):
+        self.rows[layer, site] = self.model.rows.get(layer)     # of an expert: which decoded tokens these are
         self.chosen[layer, site], self.scores[layer, site] = keep, scores
         return keep
 
@@ -208,7 +50,7 @@ class Dense:
 class Pop(Dense):
     """POP of arXiv 2602.06822. gamma 0 is `fixed`, gamma 2 is `full`."""
 
-    def __init__(self, model, p, gamma=0.1, metric="down", norm=None, decode_metric=None, prefill="dense"):
+    def __init__(self, model, p, gamma=0.1, metric="down", norm=None, decode_metric=None, prefill="dense", min_tokens=8):
         super().__init__(model)
         if not 0 <= gamma <= 2:
             raise ValueError(f"gamma: expected 0 to 2, found {gamma}")
@@ -216,17 +58,22 @@ class Pop(Dense):
         self.metric = "gate-up" if prefill == "pruned" else metric
         self.decode_metric = decode_metric or self.metric
         self.norm, self.prefill = norm, prefill
-        self.partitions, self.x = {}, {}
+        self.min_tokens = min_tokens                     # section 7
+        self.partitions, self.x, self.seen, self.router_x = {}, {}, {}, {}
 
     def norm_of(self, metric):
         return self.norm or ("2" if metric == "down" else "max")
 
     def observe(self, site, layer, x):
+        if site == "router":                             # x of all tokens, before any expert's
+            self.router_x[layer] = x
         if site == "gate_up":
             self.x[layer] = x
         if site != "down":
             return None
-        d = self.model.layers[layer]
+        if isinstance(layer, tuple) and layer[1] < self.model.experts and len(x) < self.min_tokens:
+            return None
+        d = self.model.ffn(layer)
         if self.metric == "down":
             scores = score_down(add_squares(np.zeros(x.shape[1]), x), d["ffn_down"], self.norm_of("down"))
         else:
@@ -239,9 +86,18 @@ class Pop(Dense):
         keep[best(scores, np.arange(len(scores)), self.partitions[layer].kept)] = True
         return np.broadcast_to(keep, x.shape)
 
+    def partition_of(self, place):
+        """Of an expert that saw too few tokens: from the x of all tokens of its layer, by gate-up."""
+        if place not in self.partitions:
+            x = self.router_x[place[0]]
+            d, x_norm = self.model.ffn(place), np.sqrt(add_squares(np.zeros(x.shape[1]), x))
+            scores = score_gate_up(x_norm[None], d["ffn_gate"], d["ffn_up"], self.norm_of("gate-up"))[0]
+            self.partitions[place] = partition(scores, self.p, self.gamma)
+        return self.partitions[place]
+
     def token_scores(self, layer, h):
         """The scores of each decoded row alone (section 5.2)."""
-        d = self.model.layers[layer]
+        d = self.model.ffn(layer)
         if self.decode_metric == "down":
             return np.abs(h) * aggregate(np.abs(d["ffn_down"]), self.norm_of("down"), axis=0)
         return score_gate_up(np.abs(self.x[layer]), d["ffn_gate"], d["ffn_up"], self.norm_of("gate-up"))
@@ -252,7 +108,7 @@ class Pop(Dense):
         if site != "down":
             return None
         scores = self.token_scores(layer, x)
-        keep = np.stack([fine_mask(self.partitions[layer], s) for s in scores])
+        keep = np.stack([fine_mask(self.partition_of(layer), s) for s in scores])
         return self.record(site, layer, keep, scores)
 
 
@@ -273,6 +129,18 @@ def spread_level(v, weights, share=SITE_SHARE):
         capped |= over
 
 
+def layer_of(place):
+    """A place is a layer, or (layer, expert)."""
+    return place[0] if isinstance(place, tuple) else place
+
+
+def counted_rows(model, place, count):
+    """bool [count]: the prompt's rows that thresholds rest on; of an expert, of those that went through it."""
+    positions = model.rows.get(place)
+    positions = np.arange(count) if positions is None else positions
+    return positions > 0 if model.tokens > 1 else positions == 0
+
+
 class PopPlus(Dense):
     """`pop+`: columns of every matrix, thresholds from the prompt. rule: "sites", or "prompt" (its first form, v at every site)."""
 
@@ -280,19 +148,26 @@ class PopPlus(Dense):
         super().__init__(model)
         if not 0 <= v <= MAX_LEVEL:
             raise ValueError(f"level: expected 0 to 0.95, found {v}; the largest ratio is 0.95")
-        sizes = {site: float(sum(layer[n].size for layer in model.layers for n in names)) for site, names in SITE_WEIGHTS.items()}
+        sizes = {site: sum(model.used_elements(layer, site) for layer in range(len(model.layers))) for site in SITE_WEIGHTS}
         self.levels = dict.fromkeys(sizes, v) if rule == "prompt" else spread_level(v, sizes)
         self.tau, self.counts = {}, {}
 
     def observe(self, site, layer, x):
+        """All (token, expert) pairs of a layer are counted together."""
+        if site == "router":                             # of a layer whose experts follow
+            self.counts[layer, "gate_up"] = self.counts[layer, "down"] = 0
+            return
         scores = column_scores(x, self.model.column_norms(layer, site))
-        counted = scores[1:] if len(scores) > 1 else scores
-        self.counts[layer, site] = histogram(counted)
-        self.tau[layer, site] = threshold(self.counts[layer, site], self.levels[site])
+        key = layer_of(layer), site
+        before = self.counts[key] if isinstance(layer, tuple) else 0
+        self.counts[key] = before + histogram(scores[counted_rows(self.model, layer, len(x))])
+        self.tau[key] = threshold(self.counts[key], self.levels[site])
 
     def select(self, site, layer, x):
+        if site == "router":
+            return None
         scores = column_scores(x, self.model.column_norms(layer, site))
-        keep = np.stack([choose_columns(s, self.tau[layer, site], self.levels[site]) for s in scores])
+        keep = np.stack([choose_columns(s, self.tau[layer_of(layer), site], self.levels[site]) for s in scores])
         return self.record(site, layer, keep, scores)
 
 
@@ -350,8 +225,8 @@ class Llama:
         meta = {k: f.contents() for k, f in reader.fields.items() if not k.startswith(("tokenizer.", "GGUF."))}
         self.meta = meta
         arch = meta["general.architecture"]
-        if arch not in ("llama", "qwen2", "qwen3"):
-            raise ValueError(f"{path}: expected architecture llama, qwen2 or qwen3, found {arch}")
+        if arch not in ("llama", "qwen2", "qwen3", "qwen2moe", "qwen3moe"):
+            raise ValueError(f"{path}: expected llama, qwen2, qwen3 or one of their mixtures of experts, found {arch}")
         get = lambda key, default=None: meta.get(f"{arch}.{key}", default)
         self.neighbours = arch == "llama"
         self.window = get("attention.sliding_window", 0) or 1 << 30
@@ -365,16 +240,46 @@ class Llama:
         self.output_norm = tensors["output_norm.weight"]
         self.layers = [{name[len(f"blk.{i}."):].removesuffix(".weight"): w for name, w in tensors.items()
                         if name.startswith(f"blk.{i}.")} for i in range(get("block_count"))]
-        self.inner = self.layers[0]["ffn_gate"].shape[0]
+        self.inner = (self.layers[0]["ffn_gate"] if "ffn_gate" in self.layers[0] else self.layers[0]["ffn_gate_exps"][0]).shape[0]
         self.frequencies, self.rope_scale = rope_frequencies(get, get("rope.dimension_count", self.head_width),
                                                              tensors.get("rope_freqs.weight"))
         self._column_norms = {}
+        self.experts_used = get("expert_used_count", 0)
+        self.experts = get("expert_count", 0)
+        self.rows, self.tokens, self.gap = {}, 0, None    # of the last forward: who went where, how many, how clearly
+
+    def ffn(self, place):
+        """ffn_gate, ffn_up, ffn_down of a layer, or of (layer, expert)."""
+        d = self.layers[layer_of(place)]
+        if not isinstance(place, tuple):
+            return d
+        if place[1] == self.experts:                   # the shared one stands last
+            return {f"ffn_{n}": d[f"ffn_{n}_shexp"] for n in ("gate", "up", "down")}
+        return {f"ffn_{n}": d[f"ffn_{n}_exps"][place[1]] for n in ("gate", "up", "down")}
+
+    def places(self, layer):
+        """Where a layer's FFNs are."""
+        d = self.layers[layer]
+        return [(layer, e) for e in range(self.experts + ("ffn_up_shexp" in d))] if "ffn_gate_inp" in d else [layer]
+
+    def matrices(self, place):
+        return self.ffn(place) if isinstance(place, tuple) else self.layers[place]
+
+    def used_elements(self, layer, site):
+        """Weights of a site that one token uses."""
+        d = self.layers[layer]
+        if "ffn_gate_inp" not in d or site in ("qkv", "o"):
+            return float(sum(d[n].size for n in SITE_WEIGHTS[site]))
+        return float(sum(d[n + "_exps"].size for n in SITE_WEIGHTS[site])) * self.experts_used / self.experts
 
     def sparsity_for(self, ratio, of="blocks"):
         """p of section 2 for this model."""
         d = self.layers[0]
         attention = sum(d[n].size for n in ("attn_q", "attn_k", "attn_v", "attn_output"))
-        ffn = sum(d[n].size for n in ("ffn_gate", "ffn_up", "ffn_down"))
+        many = "_exps" if self.experts else ""
+        ffn = sum(d[n + many].size for n in ("ffn_gate", "ffn_up", "ffn_down"))
+        if of == "active" and self.experts:
+            ffn = ffn * self.experts_used / self.experts
         outside = 0
         if of == "total":
             outside = self.embedding.size + (0 if self.head is self.embedding else self.head.size)
@@ -383,7 +288,7 @@ class Llama:
     def column_norms(self, layer, site):
         """c of section 8b, made once."""
         if (layer, site) not in self._column_norms:
-            self._column_norms[layer, site] = column_norms(*(self.layers[layer][n] for n in SITE_WEIGHTS[site]))
+            self._column_norms[layer, site] = column_norms(*(self.matrices(layer)[n] for n in SITE_WEIGHTS[site]))
         return self._column_norms[layer, site]
 
     def norm(self, x, weight):
@@ -430,6 +335,7 @@ class Llama:
     def forward(self, ids, cache, ask):
         """Logits [T, vocabulary] of the rows `ids`; `ask(site, layer, x)` may answer with a mask. The cache grows."""
         x = self.embedding[np.asarray(ids)]
+        self.tokens, self.gap, self.rows = len(ids), np.full(len(ids), np.inf), {}
 
         def masked(site, layer, y):
             keep = ask(site, layer, y)
@@ -438,13 +344,44 @@ class Llama:
         for layer, d in enumerate(self.layers):
             a = masked("qkv", layer, self.norm(x, d["attn_norm"]))
             x = x + masked("o", layer, self.attention(layer, a, cache)) @ d["attn_output"].T
-            b = masked("gate_up", layer, self.norm(x, d["ffn_norm"]))
-            gate = b @ d["ffn_gate"].T
-            with np.errstate(over="ignore"):           # exp overflows to inf where silu is -0: right
-                h = gate / (1 + np.exp(-gate)) * (b @ d["ffn_up"].T)
-            x = x + masked("down", layer, h) @ d["ffn_down"].T
+            b = self.norm(x, d["ffn_norm"])
+            x = x + (self.mixture(layer, b, ask, masked) if "ffn_gate_inp" in d else self.through(layer, b, masked))
         cache.tokens += len(ids)
         return self.norm(x, self.output_norm) @ self.head.T
+
+
+    def through(self, place, b, masked):
+        """One FFN: of a layer, or of (layer, expert)."""
+        d, b = self.ffn(place), masked("gate_up", place, b)
+        gate = b @ d["ffn_gate"].T
+        with np.errstate(over="ignore"):               # exp overflows to inf where silu is -0: right
+            h = gate / (1 + np.exp(-gate)) * (b @ d["ffn_up"].T)
+        return masked("down", place, h) @ d["ffn_down"].T
+
+    def mixture(self, layer, b, ask, masked):
+        """Softmax over all experts, the best few; but for qwen2moe their weights are divided by their sum. A shared expert sees all."""
+        ask("router", layer, b)
+        weights = softmax(b @ self.layers[layer]["ffn_gate_inp"].T)
+        order = np.argsort(-weights, axis=1, kind="stable")
+        chosen, k = order[:, :self.experts_used], self.experts_used
+        best_out = np.take_along_axis(weights, order[:, k:k + 1], axis=1)[:, 0]
+        last_in = np.take_along_axis(weights, order[:, k - 1:k], axis=1)[:, 0]
+        gap = np.where(last_in == best_out, np.inf, (last_in - best_out) / last_in)       # of equals the lower, always
+        self.gap = np.minimum(self.gap, gap)
+        y = np.zeros_like(b)
+        for e in range(self.experts):
+            rows = np.flatnonzero((chosen == e).any(axis=1))
+            if not len(rows):
+                continue
+            self.rows[layer, e] = rows
+            share = weights[rows, e]
+            if self.meta["general.architecture"] != "qwen2moe":
+                share = share / np.take_along_axis(weights[rows], chosen[rows], axis=1).sum(axis=1)
+            y[rows] += share[:, None] * self.through((layer, e), b[rows], masked)
+        if "ffn_up_shexp" in self.layers[layer]:
+            gate = 1 / (1 + np.exp(-(b @ self.layers[layer]["ffn_gate_inp_shexp"])))
+            y += gate[:, None] * self.through((layer, self.experts), b, masked)
+        return y
 
 
 def rope_frequencies(get, width, divisors):

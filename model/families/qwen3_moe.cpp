@@ -1,0 +1,9 @@
+// Qwen3-30B-A3B and its like. Their config.json says norm_topk_prob true; GGUF files do not, and llama.cpp normalises.
+#include "model/families/families.h"
+
+namespace pop {
+
+const Family kQwen3Moe{
+    .architecture = "qwen3moe", .hf_class = nullptr, .qk_norm = true, .experts = true, .normalised_top_k = true};
+
+}  // namespace pop

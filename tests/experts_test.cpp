@@ -1,0 +1,196 @@
+// Mixtures of experts: which experts a token goes through, what a file may say, and "Bits" (docs/pruning.md) with experts. That
+// their outputs are right is golden_logits_test's; what their partitions are, golden_pruning_test's.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "engine/pop.h"
+#include "tests/toy_model.h"
+
+namespace pop {
+namespace {
+
+constexpr const char* kMixtral = "tests/goldens/tiny-mixtral.gguf";    // 2 of 6 experts; 1 and 3 are equal
+constexpr const char* kQwen2Moe = "tests/goldens/tiny-qwen2moe.gguf";  // and a shared one; the second layer has none
+
+const test::TemporaryFolder& folder() {
+  static const test::TemporaryFolder made;
+  return made;
+}
+
+std::vector<int32_t> ids_of(int seed, int count) {
+  std::vector<int32_t> ids;
+  for (int i = 0; i < count; ++i) ids.push_back((i * i * 7 + i * 31 + seed * 97) % 256);
+  return ids;
+}
+
+std::string hash_of(Engine& engine, const PruneSettings& prune, std::span<const ScoreRequest> requests, int batch = 1) {
+  std::string joined;
+  for (const ScoreResult& r : engine.session(prune)->score(requests, batch)) joined += r.logits_hash + " ";
+  return joined;
+}
+
+std::string dense_hash(const std::string& path) {
+  Engine engine({.model = path, .context = 64});
+  const ScoreRequest request{.ids = ids_of(1, 40), .split = 30};
+  return hash_of(engine, {}, {&request, 1});
+}
+
+// The matrices of one expert become something else.
+auto without_expert(size_t expert) {
+  return [expert](const std::string& name, const std::vector<int64_t>& shape, std::vector<float>& values) {
+    if (name.find("_exps") == std::string::npos) return;
+    const size_t size = values.size() / size_t(shape[0]);
+    std::fill_n(values.begin() + std::ptrdiff_t(expert * size), size, 0.5f);
+  };
+}
+const auto unchanged = [](const std::string&, const std::vector<int64_t>&, std::vector<float>&) {};
+
+// With one expert for each token and equal scores of 1 and 3, 3 is never asked for.
+TEST(Router, OfEqualScoresTheLowerExpertIsChosen) {
+  const std::vector<std::pair<std::string, uint32_t>> one = {{"llama.expert_used_count", 1}};
+  const auto with = [&](const char* name, auto edit) {
+    return dense_hash(test::edited(kMixtral, one, edit, folder().path() + name));
+  };
+  const std::string whole = with("/whole.gguf", unchanged);
+  EXPECT_EQ(with("/3.gguf", without_expert(3)), whole);
+  EXPECT_NE(with("/1.gguf", without_expert(1)), whole);
+}
+
+// The whole message of what loading or running the model says, or "".
+std::string message_of(const std::string& path) {
+  try {
+    dense_hash(path);
+  } catch (const Exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Router, ScoresThatAreNoNumbersAreAnError) {
+  const std::string path = test::edited(
+      kMixtral, {},
+      [](const std::string& name, const std::vector<int64_t>&, std::vector<float>& values) {
+        if (name == "blk.1.ffn_gate_inp.weight") values[7] = std::numeric_limits<float>::quiet_NaN();
+      },
+      folder().path() + "/nan.gguf");
+  EXPECT_NE(message_of(path).find("layer 1: the router's scores at position 0 are not finite"), std::string::npos)
+      << message_of(path);
+}
+
+TEST(Files, CountsThatDoNotAgreeAreRefused) {
+  const auto with = [&](const char* key, uint32_t value) {
+    return message_of(test::edited(kMixtral, {{key, value}}, unchanged, folder().path() + "/counts.gguf"));
+  };
+  EXPECT_NE(with("llama.expert_used_count", 0).find("expected 1 to 6, found 0"), std::string::npos);
+  EXPECT_NE(with("llama.expert_used_count", 8).find("expected 1 to 6, found 8"), std::string::npos);
+  EXPECT_NE(with("llama.expert_count", 4).find("ffn_gate_inp.weight"), std::string::npos);
+  EXPECT_NE(with("llama.expert_gating_func", 2).find("expected 1 (softmax), found 2"), std::string::npos);
+  EXPECT_NE(with("llama.expert_count", 0).find("is missing"), std::string::npos);
+}
+
+const std::vector<ScoreRequest> kRequests = {
+    {.ids = ids_of(1, 25), .split = 20}, {.ids = ids_of(2, 6), .split = 1}, {.ids = ids_of(3, 15), .split = 11}};
+
+const std::vector<PruneSettings> kMethods = {{.method = "dense"},
+                                             {.method = "pop", .ratio = 0.3},
+                                             {.method = "pop", .ratio = 0.3, .min_tokens = 3, .few_tokens = "dense"},
+                                             {.method = "pop", .ratio = 0.3, .metric = "gate-up", .prefill = "pruned"},
+                                             {.method = "full", .ratio = 0.3, .min_tokens = 0},
+                                             {.method = "random", .ratio = 0.3, .random_every = "token"},
+                                             {.method = "wina", .ratio = 0.3},
+                                             {.method = "pop+", .ratio = 0.3}};
+
+class Experts : public testing::TestWithParam<DType> {
+ protected:
+  // Calls body(isa, path, layout) for every instruction set, on both layouts.
+  template <class Body>
+  void for_each_setting(Body&& body) {
+    const std::string path =
+        GetParam() == DType::F32 ? kQwen2Moe : test::requantised(kQwen2Moe, GetParam(), folder().path());
+    for (const std::string& isa : available_isa_names())
+      for (const char* layout : {"auto", "columns"}) {
+        SCOPED_TRACE(isa + " " + layout);
+        body([&](int threads, int chunk) {
+          return Engine(
+              {.model = path, .threads = threads, .isa = isa, .context = 64, .prefill_chunk = chunk, .layout = layout});
+        });
+      }
+  }
+};
+
+TEST_P(Experts, RatioZeroIsDense) {
+  for_each_setting([&](auto make) {
+    Engine engine = make(1, 512);
+    const std::string dense = hash_of(engine, {}, kRequests);
+    for (PruneSettings method : kMethods) {
+      if (method.method == "dense") continue;
+      method.ratio = 0;
+      EXPECT_EQ(hash_of(engine, method, kRequests), dense) << method.method;
+    }
+  });
+}
+
+TEST_P(Experts, ThreadsChunksAndNeighboursChangeNothing) {
+  for_each_setting([&](auto make) {
+    Engine one = make(1, 512), two = make(2, 7);
+    for (const PruneSettings& method : kMethods) {
+      std::string alone;
+      for (const ScoreRequest& request : kRequests) alone += hash_of(one, method, {&request, 1});
+      EXPECT_EQ(hash_of(one, method, kRequests, 3), alone) << method.method;
+      EXPECT_EQ(hash_of(two, method, kRequests, 3), alone) << method.method;
+      EXPECT_EQ(hash_of(two, method, kRequests, 1), alone) << method.method;
+    }
+  });
+}
+
+// Token by token, and teacher-forced in one go.
+TEST_P(Experts, TeacherForcingChangesNothing) {
+  for_each_setting([&](auto make) {
+    Engine engine = make(1, 512);
+    for (const PruneSettings& method : kMethods) {
+      const std::vector<int32_t> prompt = ids_of(5, 15);
+      const GenerateResult run = engine.session(method)->generate(prompt, {.max_tokens = 10, .ignore_eos = true});
+      ScoreRequest forced{.ids = prompt, .split = 15, .score_from = 15};
+      forced.ids.insert(forced.ids.end(), run.ids.begin(), run.ids.end() - 1);
+      EXPECT_EQ(hash_of(engine, method, {&forced, 1}), run.logits_hash + " ") << method.method;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Experts, testing::Values(DType::F32, DType::Q4_0),
+                         [](const auto& param) { return traits(param.param).name; });
+
+TEST(Reads, CountedBytesOfDenseAreTheExpertsOfAToken) {
+  for (const char* path : {kMixtral, kQwen2Moe}) {
+    Engine engine({.model = path, .context = 64});
+    uint64_t dense = 0;
+    for (const ByteShare& share : engine.info().bytes_per_token) dense += share.bytes;
+    const GenerateResult run = engine.session()->generate(ids_of(8, 20), {.max_tokens = 10, .ignore_eos = true});
+    EXPECT_EQ(run.reads.weight_bytes_per_token, double(dense)) << path;
+    EXPECT_EQ(run.reads.weights_read_share, 1.0);
+    EXPECT_EQ(run.reads.selected_share, 1.0);
+  }
+}
+
+// Every row and column of this model is whole cache lines: the counts are the formulas, to the byte.
+TEST(Reads, CountedBytesOfPopAreTheFormulas) {
+  Engine engine({.model = kQwen2Moe, .context = 64});
+  for (const char* ratio_of : {"blocks", "active"})
+    for (const double ratio : {0.2, 0.4}) {
+      const auto session = engine.session({.method = "pop", .ratio = ratio, .ratio_of = ratio_of});
+      const GenerateResult run = session->generate(ids_of(9, 20), {.max_tokens = 12, .ignore_eos = true});
+      EXPECT_NEAR(run.reads.weight_bytes_per_token, session->plan().planned_bytes, 1e-6) << ratio_of << ratio;
+      EXPECT_LT(session->plan().planned_bytes, session->plan().dense_bytes);
+    }
+}
+
+TEST(Methods, ThoseThatCannotSayWhy) {
+  Engine engine({.model = kMixtral, .context = 64});
+  for (const char* method : {"griffin", "probe"}) EXPECT_THROW(engine.session({.method = method}), Exception);
+  const std::vector<int32_t> ids = ids_of(1, 9);
+  EXPECT_THROW(engine.calibrate({&ids, 1}), Exception);
+}
+
+}  // namespace
+}  // namespace pop
