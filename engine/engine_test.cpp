@@ -152,6 +152,10 @@ TEST(Session, BadInputIsOneClearError) {
             std::string::npos);
   EXPECT_NE(message_of([&] { Engine({.model = "/nonexistent.gguf"}); }).find("/nonexistent.gguf"), std::string::npos);
   EXPECT_NE(message_of([&] { engine.session({.method = "popp"}); }).find("popp"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              engine.session({.method = "pop", .ratio = 0.2, .min_tokens = 4});
+            }).find("--min-tokens, --few-tokens: expected a mixture of experts"),
+            std::string::npos);
   const ScoreRequest split_too_long{.ids = prompt_of(5), .split = 6};
   EXPECT_NE(message_of([&] { session->score({&split_too_long, 1}); }).find("split"), std::string::npos);
   // An error leaves the session usable.

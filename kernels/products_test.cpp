@@ -296,7 +296,6 @@ TEST_P(Products, MaskedColumnsCountAsZero) {
     }
 }
 
-// A NaN or infinity in x must reach the result: the engine's check for finite logits relies on it.
 // Rows of x with lists of their own, some empty: each gets the bits of axpy_columns.
 TEST_P(Products, AxpyBatch) {
   uint32_t seed = 1;
@@ -331,6 +330,7 @@ TEST_P(Products, AxpyBatch) {
   }
 }
 
+// A NaN or infinity in x must reach the result: the engine's check for finite logits relies on it.
 TEST_P(Products, NonFiniteInputsAreNotHidden) {
   for (const DType type : {DType::F32, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_1})
     for (const ActType asked : {ActType::F32, ActType::I16, ActType::I8})

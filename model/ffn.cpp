@@ -159,7 +159,10 @@ void ffn(const Pass& pass, int layer, const float* normed) {
     through_experts(pass, layer, normed, routed.subspan(begin, end - begin), mixed);
   }
   if (w.shared_gate.rows > 0) through_shared(pass, layer, normed, mixed);
-  pass.run.kernels->add(mixed, int(rows * d), f32(pass.scratch.x));
+  parallel_ranges(*pass.run.pool, pass.count(), kActsGroup, [&](int from, int to, int) {
+    for (size_t r = size_t(from); r < size_t(to); ++r)
+      pass.run.kernels->add(mixed + r * d, int(d), f32(pass.scratch.x) + r * d);
+  });
 }
 
 }  // namespace pop

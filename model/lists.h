@@ -11,16 +11,20 @@ namespace pop {
 
 inline IndexList everything(int count) { return {nullptr, count}; }
 
-// What any of some lists holds.
+// What any of some lists holds; keeps its memory from one use to the next.
 class Union {
  public:
-  explicit Union(int all) : marks_(size_t(all)) {}
+  void begin(int all) {
+    marks_.assign(size_t(all), 0);
+    whole_ = false;
+  }
   void add(IndexList list) {
     whole_ = whole_ || (list.index == nullptr && list.count > 0);
     for (int i = 0; !whole_ && i < list.count; ++i) marks_[size_t(list.index[i])] = 1;
   }
   IndexList list() {
     if (whole_) return everything(int(marks_.size()));
+    members_.clear();
     for (size_t i = 0; i < marks_.size(); ++i)
       if (marks_[i] != 0) members_.push_back(int32_t(i));
     return {members_.data(), int(members_.size())};

@@ -107,7 +107,8 @@ struct SiteRows {
       bool known = false;
       for (int before = begin; before < r && !known; ++before) known = targets(before).w[i] == &w;
       if (known) continue;
-      Union all(w.layout == Layout::Rows ? w.rows / w.unit : w.cols);
+      Union all;
+      all.begin(w.layout == Layout::Rows ? w.rows / w.unit : w.cols);
       for (int other = r; other < end; ++other)
         if (targets(other).w[i] == &w) all.add(read_list(w, selection(other)));
       visit(w, all.list());
@@ -196,7 +197,7 @@ void add_slices(const SiteRows& rows, const ColumnCut& cut, size_t per_row, int 
 }
 
 // Rows [begin, end) of the pass, all matrices of the site that lie in columns: partial sums per slice of the input, added in
-// slice order. A piece serves one row after the other, so that a column that several want comes from memory once.
+// slice order. A piece serves all rows, so that a column that several want comes from memory once.
 void decode_columns(const SiteRows& rows, const int* packing, const SiteInputs& inputs, int begin, int end) {
   const Pass& pass = rows.pass;
   const SiteTargets first = rows.targets(begin);
@@ -385,16 +386,15 @@ struct RowGroup {
   IndexList lists[3];
 };
 
-// All matrices of the site that lie in rows, in one parallel region; a piece is a range of units. Groups that share a matrix
-// are multiplied together, by what any of them wants: a unit comes from memory once and is unpacked once, which costs less
-// than what a row does not use of it.
+// All matrices of the site that lie in rows, in one parallel region; a piece is a range of units. If all groups share
+// a matrix they are multiplied together, by what any of them wants: a unit comes from memory once and is unpacked once, which
+// costs less than what a row does not use of it.
 void decode_groups(const SiteRows& rows, std::span<const RowGroup> groups, const int* packing,
                    const SiteInputs& inputs) {
   const Pass& pass = rows.pass;
   const SiteTargets& first = groups[0].targets;
   int pieces[4] = {0, 0, 0, 0}, size[3] = {1, 1, 1};
   bool shared[3] = {};
-  std::optional<Union> unions[3];
   IndexList lists[3];
   std::optional<ReadGuards> guards[3];
   for (int i = 0; i < first.count; ++i) {
@@ -408,9 +408,10 @@ void decode_groups(const SiteRows& rows, std::span<const RowGroup> groups, const
     } else if (!shared[i]) {
       lists[i] = everything(w.rows / w.unit);
     } else {
-      unions[i].emplace(w.rows / w.unit);
-      for (const RowGroup& g : groups) unions[i]->add(g.lists[i]);
-      lists[i] = unions[i]->list();
+      Union& wanted = pass.scratch.wanted[i];
+      wanted.begin(w.rows / w.unit);
+      for (const RowGroup& g : groups) wanted.add(g.lists[i]);
+      lists[i] = wanted.list();
     }
     const int least = std::max(4, int(kPieceBytes / std::max<size_t>(1, unit_bytes(w))));
     const int most = pass.run.pool->threads() * kPiecesPerThread;

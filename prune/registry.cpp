@@ -128,6 +128,8 @@ std::unique_ptr<Policy> make_policy(const PruneOptions& options, const PolicyCon
   check_options(method, options);
   if (context.has_experts() && !method.experts)
     fail("--prune: method {} does not run on mixtures of experts; pop methods names those that do", method.name);
+  if (!context.has_experts() && (options.min_tokens.has_value() || options.few_tokens != FewTokens::Layer))
+    fail("--min-tokens, --few-tokens: expected a mixture of experts; this model has none");
   return method.create(options, context);
 }
 

@@ -87,6 +87,11 @@ TEST(Files, CountsThatDoNotAgreeAreRefused) {
   EXPECT_NE(with("llama.expert_count", 4).find("ffn_gate_inp.weight"), std::string::npos);
   EXPECT_NE(with("llama.expert_gating_func", 2).find("expected 1 (softmax), found 2"), std::string::npos);
   EXPECT_NE(with("llama.expert_count", 0).find("is missing"), std::string::npos);
+  // Sizes that no tensor bears out would decide how much memory is asked for.
+  const std::string dense = "tests/goldens/tiny-tied.gguf", path = folder().path() + "/no_router.gguf";
+  const std::string found =
+      message_of(test::edited(dense, {{"llama.expert_count", 4}, {"llama.expert_used_count", 2}}, unchanged, path));
+  EXPECT_NE(found.find("expected 0 (no layer has a router), found 4"), std::string::npos) << found;
 }
 
 const std::vector<ScoreRequest> kRequests = {

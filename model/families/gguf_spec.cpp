@@ -1,6 +1,7 @@
 // GGUF metadata and tensor names, as llama.cpp's converters write them for every family.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -114,6 +115,8 @@ void read_experts(const GgufFile& file, const Keys& keys, const Family& family, 
   moe.normalised = file.get_bool(keys("expert_weights_norm"), family.normalised_top_k);
   for (int l = 0; l < spec.layers; ++l)
     moe.layers.push_back(file.find(fmt::format(fmt::runtime(kGgufNames.router), l)) != nullptr);
+  if (std::find(moe.layers.begin(), moe.layers.end(), true) == moe.layers.end())
+    keys.refuse("expert_count", "0 (no layer has a router)", moe.experts);
 }
 
 // rope_freqs is read with the spec; rotary tables stored by old converters are recomputed.
