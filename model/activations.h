@@ -102,7 +102,7 @@ class Activations {
   AlignedBuffer packed[3];  // x of a site prepared for up to three (arithmetic, layout) pairs
   AttentionPlan attention;
   RoutingScratch routing;
-  Union wanted[3];                    // per matrix of a site: what any row of a batch wants
+  Union unions[3];                    // per matrix of a site: what any row of a batch wants
   std::vector<Selection> selections;  // [rows] of the site at hand
   std::vector<int> positions;         // [rows]
   std::vector<int> wanted;            // rows of the pass that want logits

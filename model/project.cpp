@@ -408,7 +408,7 @@ void decode_groups(const SiteRows& rows, std::span<const RowGroup> groups, const
     } else if (!shared[i]) {
       lists[i] = everything(w.rows / w.unit);
     } else {
-      Union& wanted = pass.scratch.wanted[i];
+      Union& wanted = pass.scratch.unions[i];
       wanted.begin(w.rows / w.unit);
       for (const RowGroup& g : groups) wanted.add(g.lists[i]);
       lists[i] = wanted.list();

@@ -102,10 +102,19 @@ std::string full_key(const TensorSource& file, const Weights& weights, const std
 // A file being written, locked while it is: one that nobody has locked was left by a killed process.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& prefix) : path_(prefix + "XXXXXX") {
-    fd_ = mkostemp(path_.data(), O_CLOEXEC);
-    if (fd_ < 0) fail("{}: cannot be written: {}", printable(path_, 400), std::strerror(errno));
-    static_cast<void>(flock(fd_, LOCK_EX | LOCK_NB));  // not on every file system; then it may be taken for a left-over
+  explicit TemporaryFile(const std::string& prefix) {
+    // Between being made and being locked it may be taken for a left-over and removed: then another is made.
+    struct stat status = {};
+    for (int tries = 0; status.st_nlink == 0 && tries < 100; ++tries) {
+      if (fd_ >= 0) close(fd_);
+      path_ = prefix + "XXXXXX";
+      fd_ = mkostemp(path_.data(), O_CLOEXEC);
+      if (fd_ < 0) fail("{}: cannot be written: {}", printable(path_, 400), std::strerror(errno));
+      int locked = -1;  // not on every file system; there it may be removed later
+      do locked = flock(fd_, LOCK_EX);
+      while (locked != 0 && errno == EINTR);
+      if (fstat(fd_, &status) != 0) break;
+    }
   }
   ~TemporaryFile() {
     if (!path_.empty()) unlink(path_.c_str());

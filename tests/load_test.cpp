@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -279,6 +280,7 @@ TEST_F(BigModel, WritersAtOnceDoNotDisturbEachOther) {
       if (child == 0) {
         try {
           Engine engine({.model = model_, .threads = 1, .context = 64, .cache = cache_});
+          for (const std::string& warning : engine.info().warnings) std::fprintf(stderr, "%s\n", warning.c_str());
           _exit(engine.info().warnings.empty() ? 0 : 2);
         } catch (...) {
           _exit(1);
