@@ -58,6 +58,7 @@ std::string Charsmap::apply(std::string_view text) const {
       piece = text.substr(0, length);
     }
     out += piece;
+    if (out.size() > INT32_MAX) fail("text: expected at most {} bytes once it is normalized, found more", INT32_MAX);
     text.remove_prefix(length);
   }
   return out;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "text/json_reader.h"
+#include "text/normalize.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer_json.h"
 
@@ -60,14 +61,18 @@ void read_special_tokens(const JsonReader& config, const JsonReader& map, Tokeni
   read("bos_token", data.bos);
   read("eos_token", data.eos);
   read("pad_token", data.pad);
-  if (data.unk < 0) read("unk_token", data.unk);
+  if (data.unk < 0 && !data.huggingface) read("unk_token", data.unk);  // tokenizer.json's model has its own or none
   if (config.has("add_bos_token")) data.add_bos = config.at("add_bos_token").flag();
   if (config.has("add_eos_token")) data.add_eos = config.at("add_eos_token").flag();
 }
 
 // Tokens behind those of tokenizer.model: {"32000": {"content": .., "special": ..}}.
-void read_added_decoder(const JsonReader& config, int vocab, TokenizerData& data) {
-  if (!config.has("added_tokens_decoder")) return;
+void read_added_decoder(const JsonReader& config, bool has_added_file, int vocab, TokenizerData& data) {
+  if (!config.has("added_tokens_decoder")) {
+    if (has_added_file)
+      config.at("added_tokens_decoder").expected("the tokens of added_tokens.json, which is not read by itself");
+    return;
+  }
   const JsonReader list = config.at("added_tokens_decoder");
   if (!list.value().is_object()) list.expected("an object");
   for (const auto& [key, value] : list.value().items()) {
@@ -76,8 +81,12 @@ void read_added_decoder(const JsonReader& config, int vocab, TokenizerData& data
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size() || id >= static_cast<size_t>(vocab))
       token.expected(fmt::format("an id below {} as its name", vocab));
-    const std::string& text = token.at("content").text();
+    for (const char* flag : {"lstrip", "rstrip", "single_word"})
+      if (token.at(flag).flag(false)) token.at(flag).expected("false beside tokenizer.model (not supported)");
     const bool special = token.at("special").flag(false);
+    // Tokens that are looked for in a prepared text have its marks for spaces.
+    const std::string& content = token.at("content").text();
+    const std::string text = special ? content : replace_all(content, " ", kSpaceMark);
     if (id >= data.tokens.size()) {
       data.tokens.resize(id + 1);
       data.token_types.resize(id + 1, static_cast<int32_t>(TokenType::kUnused));
@@ -133,7 +142,8 @@ FolderText read_folder_text(const std::string& folder, int vocab) {
   if (!out.tokenizer_file.empty()) {
     TokenizerData data = read_vocabulary(folder, out.tokenizer_file);
     data.keys = folder + '/' + data.keys;
-    if (out.tokenizer_file == "tokenizer.model") read_added_decoder(config.root(), vocab, data);
+    if (out.tokenizer_file == "tokenizer.model")
+      read_added_decoder(config.root(), fs::exists(fs::path(folder) / "added_tokens.json"), vocab, data);
     if (data.tokens.size() > static_cast<size_t>(vocab))
       fail("{}tokens: expected at most {}, as the embedding has rows, found {}", data.keys, vocab, data.tokens.size());
     read_special_tokens(config.root(), map.root(), data);

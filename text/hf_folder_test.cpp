@@ -142,6 +142,22 @@ TEST_F(HfFolder, SentencePieceFilesAndTheTokensAddedToThem) {
     write_json("tokenizer_config.json", Json{{"added_tokens_decoder", {{key, {{"content", "<y>"}}}}}});
     EXPECT_NE(error(1110).find(part), std::string::npos) << error(1110);
   }
+  write_json("tokenizer_config.json",
+             Json{{"added_tokens_decoder", {{"1102", {{"content", "<y>"}, {"rstrip", true}}}}}});
+  EXPECT_NE(error(1110).find("1102.rstrip: expected false beside tokenizer.model"), std::string::npos) << error(1110);
+  write_json("tokenizer_config.json", Json::parse(R"({"added_tokens_decoder":{"1102":{"content":"a b"}}})"));
+  EXPECT_EQ(Tokenizer(read(1110).tokenizer.value()).encode("xa b", false).back(), 1102);
+  write_json("tokenizer_config.json", Json::object());
+  write_json("added_tokens.json", Json{{"<y>", 1102}});
+  EXPECT_NE(error(1110).find("the tokens of added_tokens.json"), std::string::npos) << error(1110);
+}
+
+TEST_F(HfFolder, TheUnknownTokenOfTheConfigIsNotThatOfTheModel) {
+  use("json/byte_bpe.json");
+  const Tokenizer before = tokenizer();
+  write_json("tokenizer_config.json", Json{{"unk_token", "a"}});
+  for (const std::string text : {"a\u00e9\u4e16", "abc"})
+    EXPECT_EQ(tokenizer().encode(text, false), before.encode(text, false));
 }
 
 TEST_F(HfFolder, DamagedFilesAreNamed) {

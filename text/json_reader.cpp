@@ -46,7 +46,7 @@ nlohmann::json parse_json(std::string_view bytes, const std::string& file) {
 JsonReader JsonReader::at(const char* key) const {
   if (!value_.is_object()) expected("an object");
   const auto found = value_.find(key);
-  return {found == value_.end() ? null_value() : *found, name_ + (name_.ends_with(' ') ? "" : ".") + key};
+  return {found == value_.end() ? null_value() : *found, name_ + (name_.ends_with(' ') ? "" : ".") + printable(key)};
 }
 
 JsonReader JsonReader::element(size_t index) const { return {value_.at(index), fmt::format("{}[{}]", name_, index)}; }

@@ -38,15 +38,24 @@ BpeMerges read_merges(const TokenizerData& data, const Vocabulary& vocabulary) {
 class ByteBpe : public TokenModel {
  public:
   ByteBpe(const TokenizerData& data, const Vocabulary& vocabulary, bool ignore_merges)
-      : vocabulary_(vocabulary), merges_(read_merges(data, vocabulary)), ignore_merges_(ignore_merges) {}
+      : vocabulary_(vocabulary),
+        merges_(read_merges(data, vocabulary)),
+        ignore_merges_(ignore_merges),
+        fuse_unknown_(data.fuse_unknown),
+        unknown_(data.huggingface ? data.unk : -1) {}
 
   void encode(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const override {
     if (ignore_merges_)
       if (const auto whole = vocabulary_.find_normal(piece)) return out.push_back(*whole);
     scratch.symbols.clear();
+    bool unknown = false;
     for (const char byte : piece) {
       const int32_t id = vocabulary_.byte_ids()[static_cast<uint8_t>(byte)];
-      if (id >= 0) scratch.symbols.push_back({id, 0, 0});
+      if (id >= 0)
+        scratch.symbols.push_back({id, 0, 0});
+      else if (unknown_ >= 0 && !(unknown && fuse_unknown_))
+        scratch.symbols.push_back({unknown_, 0, 0});
+      unknown = id < 0;
     }
     merges_.merge(scratch, out);
   }
@@ -55,6 +64,8 @@ class ByteBpe : public TokenModel {
   const Vocabulary& vocabulary_;
   BpeMerges merges_;
   bool ignore_merges_;  // a piece that is a token as a whole is that token whatever the merges say
+  bool fuse_unknown_;
+  int32_t unknown_;  // stands for bytes that have no token, where a tokenizer.json names one; else they are left out
 };
 
 // Characters that are no token become their byte tokens, or the unknown token, before anything is merged.

@@ -171,7 +171,18 @@ bool ends_with_word(std::string_view text) {
 
 namespace {
 
-std::string apply(const NormalStep& step, std::string text, bool begins_input) {
+[[noreturn]] void fail_too_long(size_t most) {
+  fail("text: expected at most {} bytes once it is normalized, found more", most);
+}
+
+std::string replace_within(std::string_view text, const NormalStep& step, size_t most) {
+  size_t length = text.size();
+  for (size_t at = 0; (at = text.find(step.from, at)) != std::string_view::npos; at += step.from.size())
+    if ((length += step.to.size()) > most + text.size()) fail_too_long(most);
+  return replace_all(text, step.from, step.to);
+}
+
+std::string apply(const NormalStep& step, std::string text, bool begins_input, size_t most) {
   switch (step.kind) {
     case NormalStep::Kind::kNfc:
     case NormalStep::Kind::kNfd:
@@ -188,7 +199,7 @@ std::string apply(const NormalStep& step, std::string text, bool begins_input) {
     case NormalStep::Kind::kPrepend:
       if (!text.empty()) text.insert(0, step.to);
       return text;
-    case NormalStep::Kind::kReplace: return replace_all(text, step.from, step.to);
+    case NormalStep::Kind::kReplace: return replace_within(text, step, most);
     case NormalStep::Kind::kCharsmap: return step.charsmap->apply(text);
     case NormalStep::Kind::kSingleSpaces: return single_spaces(text);
   }
@@ -198,8 +209,13 @@ std::string apply(const NormalStep& step, std::string text, bool begins_input) {
 }  // namespace
 
 std::string normalize(std::span<const NormalStep> steps, std::string_view text, bool begins_input) {
+  // NFKD makes at most 18 bytes of one, marks for spaces 3: a file whose rules want far more would take all memory.
+  const size_t most = 4096 + 256 * text.size();
   std::string out(text);
-  for (const NormalStep& step : steps) out = apply(step, std::move(out), begins_input);
+  for (const NormalStep& step : steps) {
+    out = apply(step, std::move(out), begins_input, most);
+    if (out.size() > most) fail_too_long(most);
+  }
   return out;
 }
 

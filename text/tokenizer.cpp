@@ -93,7 +93,6 @@ void Tokenizer::add_special_ids(const TokenizerData& data) {
   if (data.add_bos.value_or(false) && bos_ < 0) fail("{}add_bos_token: true, but there is no bos_token_id", data.keys);
   if (data.add_eos.value_or(false) && eos_ < 0) fail("{}add_eos_token: true, but there is no eos_token_id", data.keys);
   add_bos_ = data.add_bos.value_or((pre_.adds_bos_by_default() || data.model == "llama") && bos_ >= 0);
-  add_eos_ = data.add_eos.value_or(false);
 }
 
 bool Tokenizer::is_end_of_generation(int32_t id) const {

@@ -70,7 +70,6 @@ class Tokenizer {
   int32_t eos() const { return eos_; }
   int32_t pad() const { return pad_; }
   bool add_bos() const { return add_bos_; }
-  bool add_eos() const { return add_eos_; }
 
   // Puts BOS in front of `ids` as `mode` says, and never a second one: ids that begin with it (a chat template wrote
   // it) are left alone. Returns true if it was added. kAlways is an error if the vocabulary has no BOS.
@@ -96,7 +95,7 @@ class Tokenizer {
   std::unordered_map<int32_t, AddedToken> rules_;  // of those that look at what stands around them
   std::vector<int32_t> end_of_generation_;
   int32_t bos_ = -1, eos_ = -1, pad_ = -1;
-  bool add_bos_ = false, add_eos_ = false, adds_space_ = false;
+  bool add_bos_ = false, adds_space_ = false;
 };
 
 // Turns ids, one at a time, into text that a terminal can show: only whole characters come out.

@@ -49,6 +49,39 @@ TEST(TokenizerJson, IdsAndTextsAreHuggingFacesForEveryVariant) {
   }
 }
 
+// tokenizers 0.23.3: [1, 0, 0, 1], [1, 0, 1], [1, 1], [1, 1].
+TEST(TokenizerJson, BytesWithoutATokenBecomeTheUnknownOneWhereThereIsOne) {
+  const std::vector<std::pair<Json, bool>> cases = {
+      {"<unk>", false}, {"<unk>", true}, {nullptr, false}, {nullptr, true}};
+  const std::vector<std::vector<int32_t>> ids = {{1, 0, 0, 1}, {1, 0, 1}, {1, 1}, {1, 1}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Json model = {{"type", "BPE"},
+                        {"unk_token", cases[i].first},
+                        {"fuse_unk", cases[i].second},
+                        {"vocab", {{"<unk>", 0}, {"a", 1}}},
+                        {"merges", Json::array()}};
+    const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+    const Tokenizer tokenizer =
+        tokenizer_of({{"model", model}, {"pre_tokenizer", bytes}, {"decoder", {{"type", "ByteLevel"}}}});
+    EXPECT_EQ(tokenizer.encode("abba", false), ids[i]) << cases[i].first << cases[i].second;
+  }
+}
+
+// A file of some kilobytes must not ask for more memory than there is.
+TEST(TokenizerJson, RulesThatLengthenATextWithoutEndAreAnError) {
+  Json rules = Json::array();
+  for (int i = 0; i < 40; ++i)
+    rules.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
+  const Tokenizer tokenizer =
+      tokenizer_of(with(base("byte_bpe"), {{"normalizer", {{"type", "Sequence"}, {"normalizers", rules}}}}));
+  try {
+    tokenizer.encode(std::string(1000, 'a'), false);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("once it is normalized"), std::string::npos) << error.what();
+  }
+}
+
 TEST(TokenizerJson, ThePostProcessorSaysWhetherBosIsAdded) {
   const Json variants = golden("json/variants.json");
   const auto bos = [&](const Json& value) {
