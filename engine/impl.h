@@ -28,7 +28,7 @@ struct Engine::Impl {
   std::unique_ptr<TextModel> text;
   ModelInfo info;
   std::unique_ptr<Activations> scratch_memory;
-  std::string model_id;  // sha256 of the first MiB and the size, whatever EngineOptions::full_hash says
+  std::string model_id;  // sha256 of the first MiB and size of every file, whatever EngineOptions::full_hash says
   uint64_t dense_block_bytes = 0, dense_head_bytes = 0, block_elements = 0;
 
   // Scratch for passes of up to `rows` rows; grown when a larger pass comes.

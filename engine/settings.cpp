@@ -116,23 +116,26 @@ int threads_of(int asked) {
   return asked;
 }
 
-std::string model_hash(const TensorSource& file, bool full) {
-  const MappedFile& mapped = file.files().front();
-  const auto bytes = mapped.bytes();
-  if (full) {
-    Sha256 hash;
+// Of every file: the first MiB (all metadata of a small vocabulary, else a good part) and the size in eight bytes, little-endian;
+// `full`: all bytes. A folder's config.json, which says what its weights mean, comes last.
+std::string model_hash(const Model& model, bool full) {
+  Sha256 hash;
+  const auto add = [&](const MappedFile& file) {
+    const auto bytes = file.bytes();
+    const size_t end = full ? bytes.size() : std::min<size_t>(bytes.size(), 1 << 20);
     constexpr size_t kStep = size_t(16) << 20;
-    for (size_t at = 0; at < bytes.size(); at += kStep) {
-      const auto part = bytes.subspan(at, std::min(kStep, bytes.size() - at));
+    for (size_t at = 0; at < end; at += kStep) {
+      const auto part = bytes.subspan(at, std::min(kStep, end - at));
       hash.update(part);
-      mapped.release(part);
+      if (full) file.release(part);
     }
-    return hash.hex();
-  }
-  // The first MiB (all metadata of a small vocabulary, else a good part) and the size in eight bytes, little-endian.
-  std::vector<uint8_t> head(bytes.begin(), bytes.begin() + std::ptrdiff_t(std::min<size_t>(bytes.size(), 1 << 20)));
-  for (int i = 0; i < 8; ++i) head.push_back(uint8_t(uint64_t(bytes.size()) >> (8 * i)));
-  return sha256_hex(head);
+    uint8_t size[8];
+    for (int i = 0; i < 8; ++i) size[i] = uint8_t(uint64_t(bytes.size()) >> (8 * i));
+    if (!full) hash.update(size);
+  };
+  for (const MappedFile& file : model.file().files()) add(file);
+  if (const HfFolder* folder = model.folder()) add(MappedFile(folder->path() + "/config.json"));
+  return hash.hex();
 }
 
 }  // namespace
@@ -195,8 +198,8 @@ void Engine::Impl::fill_info() {
   info.chat_template = text->template_source();
   fill_tensor_types();
   info.kv_bytes_per_token = 2 * uint64_t(s.layers) * uint64_t(s.kv_heads) * kv_position_bytes(kv, s.head_dim);
-  model_id = model_hash(file, false);
-  info.model_sha256 = options.full_hash ? model_hash(file, true) : model_id;
+  model_id = model_hash(*model, false);
+  info.model_sha256 = options.full_hash ? model_hash(*model, true) : model_id;
   info.isa = kernels.name;
   info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool->threads();
   if (const GgufFile* gguf = model->gguf()) {

@@ -29,10 +29,10 @@ JsonObject read_config(const std::string& folder) {
   return JsonObject::read(folder + kConfig);
 }
 
-// A name that stays in the folder. What it may be a link to is the matter of who made the folder.
+// A name that stays in the folder and can be shown as it is. What it may be a link to is the matter of who made the folder.
 bool is_plain_name(const std::string& name) {
   return name.size() <= 255 && name.ends_with(".safetensors") && name[0] != '.' &&
-         std::none_of(name.begin(), name.end(), [](char c) { return c == '/' || c == '\\' || uint8_t(c) < 32; });
+         name.find_first_of("/\\") == std::string::npos && printable(name, 255) == name;
 }
 
 std::string no_weights(const std::string& folder) {
@@ -53,10 +53,14 @@ HfFolder::HfFolder(const std::string& folder) : path_(folder), config_(read_conf
   open_weights();
   order_ = name_order(tensors_, "tensor", path_);
   const std::string generation = path_ + "/generation_config.json";
-  std::vector<int64_t> ids;
-  if (exists(generation)) ids = JsonObject::read(generation).integers("eos_token_id", 0, INT32_MAX);
-  if (ids.empty()) ids = config_.integers("eos_token_id", 0, INT32_MAX);
-  for (const int64_t id : ids) end_ids_.push_back(int32_t(id));
+  if (exists(generation)) add_end_ids(JsonObject::read(generation));
+  add_end_ids(config_);
+}
+
+void HfFolder::add_end_ids(const JsonObject& from) {
+  const int64_t vocab = config_.find_int("vocab_size", 1, INT32_MAX).value_or(INT32_MAX);
+  for (const int64_t id : from.integers("eos_token_id", 0, vocab - 1))
+    if (std::find(end_ids_.begin(), end_ids_.end(), id) == end_ids_.end()) end_ids_.push_back(int32_t(id));
 }
 
 void HfFolder::open_weights() {

@@ -21,10 +21,11 @@ class HfFolder : public TensorSource {
   const TensorInfo* find(std::string_view name) const override;
 
   const JsonObject& config() const { return config_; }
-  // eos_token_id of generation_config.json, else of config.json: ids that end a generation.
+  // eos_token_id of generation_config.json and of config.json, below the latter's vocab_size: ids that end a generation.
   const std::vector<int32_t>& end_ids() const { return end_ids_; }
 
  private:
+  void add_end_ids(const JsonObject& from);
   void open_weights();
   void open_sharded(const std::string& index_path);
 

@@ -18,7 +18,6 @@ class JsonObject {
 
   // A field that is null counts as absent in every getter but has().
   bool has(std::string_view key) const;
-  bool is_null(std::string_view key) const { return has(key) && find(key) == nullptr; }
 
   // find_X: empty if absent. X: an absent field is an error. Of another type or out of range: an error.
   std::optional<int64_t> find_int(std::string_view key, int64_t low, int64_t high) const;

@@ -1,7 +1,6 @@
 #include "formats/safetensors.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>

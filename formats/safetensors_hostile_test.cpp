@@ -169,11 +169,17 @@ TEST_F(Folder, SingleFile) {
   EXPECT_EQ(HfFolder(folder_.path() + "//").path(), folder_.path());
   write("generation_config.json", "{\"eos_token_id\":3}");
   const HfFolder opened(folder_.path());
-  EXPECT_EQ(opened.end_ids(), (std::vector<int32_t>{3}));
+  EXPECT_EQ(opened.end_ids(), (std::vector<int32_t>{3, 5, 7}));
   EXPECT_EQ(opened.tensor("b", {2, 3}).type, DType::BF16);
   EXPECT_THROW(opened.tensor("b", {3, 2}), Error);
   EXPECT_THROW(opened.tensor("c"), Error);
   EXPECT_EQ(opened.tensor_bytes(), 20u);
+  write("config.json", "{\"eos_token_id\":3,\"vocab_size\":4}");
+  EXPECT_EQ(HfFolder(folder_.path()).end_ids(), (std::vector<int32_t>{3}));
+  write("config.json", "{\"eos_token_id\":3,\"vocab_size\":3}");
+  expect("generation_config.json: eos_token_id: expected an integer from 0 to 2, found 3");
+  write("generation_config.json", "{}");
+  expect("/config.json: eos_token_id: expected an integer from 0 to 2, found 3");
   write("config.json", "[1]");
   expect("config.json: expected a JSON object, found [1]");
   write("config.json", "{\"a\":");
@@ -195,7 +201,7 @@ TEST_F(Folder, Sharded) {
   EXPECT_EQ(HfFolder(folder_.path()).tensors().size(), 2u);
   EXPECT_EQ(HfFolder(folder_.path()).file_bytes(), 16 + a.size() + b.size() + 8);
   for (const char* name : {"../x-1.safetensors", "/etc/hostname", "/x.safetensors", "sub/x.safetensors", "x", "",
-                           ".safetensors", "x\\u0000.safetensors"}) {
+                           ".safetensors", "x\\u0000.safetensors", "x\\u007f.safetensors", "x\\u001b.safetensors"}) {
     index(std::string(R"({"a":"x-1.safetensors","b":")") + name + "\"}");
     expect("weight_map.b: expected the name of a .safetensors file in the folder");
   }

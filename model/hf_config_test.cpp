@@ -51,11 +51,25 @@ TEST(HfConfig, Windows) {
   EXPECT_EQ(windows("MistralForCausalLM", R"("sliding_window":9)"), (List{9, 9, 9, 9}));
   EXPECT_EQ(windows("MistralForCausalLM", R"("sliding_window":null)"), List{});
   EXPECT_EQ(windows("MistralForCausalLM", ""), List(4, 4096));
+  const std::string slide = R"("sliding_attention")", full = R"("full_attention")";
+  const auto types = [](const std::string& a, const std::string& b) {
+    return R"("layer_types":[)" + a + "," + b + "," + a + "," + b + "]";
+  };
+  EXPECT_EQ(windows("MistralForCausalLM", R"("sliding_window":9,)" + types(slide, slide)), (List{9, 9, 9, 9}));
+  EXPECT_EQ(windows("MistralForCausalLM", R"("sliding_window":null,)" + types(full, full)), List{});
+  EXPECT_NE(error_of("MistralForCausalLM", R"("sliding_window":9,)" + types(slide, full))
+                .find("layer_types: expected sliding_attention alone"),
+            std::string::npos);
+  EXPECT_NE(error_of("MistralForCausalLM", R"("sliding_window":null,)" + types(slide, full))
+                .find("layer_types: expected full_attention alone"),
+            std::string::npos);
   for (const char* family : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
     EXPECT_EQ(windows(family, R"("sliding_window":9,"use_sliding_window":false,"max_window_layers":0)"), List{});
     EXPECT_EQ(windows(family, R"("sliding_window":9,"use_sliding_window":true,"max_window_layers":3)"),
               (List{0, 0, 0, 9}));
     EXPECT_EQ(windows(family, R"("sliding_window":9,"use_sliding_window":true)"), List{});  // from layer 28 on
+    EXPECT_EQ(windows(family, R"("use_sliding_window":true,"max_window_layers":2)"), (List{0, 0, 4096, 4096}));
+    EXPECT_EQ(windows(family, R"("sliding_window":null,"use_sliding_window":true,"max_window_layers":2)"), List{});
     EXPECT_EQ(windows(family, R"("sliding_window":9,"use_sliding_window":true,"layer_types":["sliding_attention",)"
                               R"("full_attention","full_attention","sliding_attention"])"),
               (List{9, 0, 0, 9}));
@@ -98,6 +112,41 @@ TEST(HfConfig, PositionsInBothSpellings) {
   }
 }
 
+// What is said twice must be the same: transformers 4 and 5 read one or the other.
+TEST(HfConfig, PositionsSaidTwice) {
+  const auto rope = [](const std::string& more) { return spec_of("LlamaForCausalLM", more).rope; };
+  const RopeSpec both = rope(R"("rope_scaling":{"rope_type":"linear","factor":2},)"
+                             R"("rope_parameters":{"factor":2.0,"rope_type":"linear"})");
+  EXPECT_EQ(both.scaling, RopeSpec::Scaling::Linear);
+  EXPECT_EQ(rope(R"("rope_scaling":null,"rope_parameters":{"rope_type":"linear","factor":2})").factor, 2.f);
+  EXPECT_EQ(rope(R"("rope_scaling":{"rope_type":"linear","factor":2},"rope_parameters":null)").factor, 2.f);
+  EXPECT_EQ(rope(R"("rope_scaling":{"rope_type":null,"type":"linear","factor":2})").factor, 2.f);
+  EXPECT_EQ(rope(R"("rope_scaling":{"rope_type":"linear","type":"linear","factor":2})").factor, 2.f);
+  EXPECT_EQ(rope(R"("rope_theta":5e5,"rope_parameters":{"rope_theta":500000})").theta, 5e5f);
+  EXPECT_EQ(rope(R"("rope_theta":5e5,"rope_parameters":{"rope_theta":null})").theta, 5e5f);
+  const std::string outside = R"("original_max_position_embeddings":32,)";
+  EXPECT_EQ(rope(outside + R"("rope_scaling":{"type":"yarn","factor":2,"original_max_position_embeddings":32})")
+                .original_context,
+            32);
+  const std::vector<std::array<std::string, 2>> cases = {
+      {R"("rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"type":"linear","factor":4})",
+       "rope_scaling: expected what rope_parameters says, or null"},
+      {R"("rope_scaling":{"factor":2.0})", "rope_scaling.rope_type: expected the kind that factor is of, found none"},
+      {R"("rope_parameters":{"rope_type":null,"factor":2.0})", "rope_parameters.rope_type: expected the kind"},
+      {R"("rope_scaling":{"rope_type":"default","type":"linear","factor":2})",
+       "rope_scaling.type: expected default as in rope_type, found \"linear\""},
+      {R"("rope_theta":5e5,"rope_parameters":{"rope_theta":1e4})", "rope_theta: expected 10000"},
+      {outside + R"("rope_scaling":{"type":"yarn","factor":2,"original_max_position_embeddings":64})",
+       "original_max_position_embeddings: expected 64, the one"},
+      {outside + R"("rope_scaling":{"type":"yarn","factor":2})", "original_max_position_embeddings: expected 128"},
+  };
+  for (const auto& [more, expected] : cases) {
+    const std::string error = error_of("LlamaForCausalLM", more);
+    EXPECT_NE(error.find(expected), std::string::npos) << more << "\n" << error;
+    EXPECT_TRUE(error.starts_with("config.json: ")) << error;
+  }
+}
+
 // Up to the trained context the angles of "dynamic" are the plain ones.
 TEST(HfConfig, DynamicAnglesArePlain) {
   const RopeTable plain(spec_of("LlamaForCausalLM").rope),
@@ -112,6 +161,8 @@ TEST(HfConfig, RefusesByName) {
   const std::vector<std::array<std::string, 3>> cases = {
       {"GPT2LMHeadModel", "", "architectures: expected one of LlamaForCausalLM, MistralForCausalLM"},
       {"GPT2LMHeadModel", "", "found [\"GPT2LMHeadModel\"]"},
+      {"LlamaForCausalLM", R"("model_type":"mistral")",
+       "model_type: expected llama, that of LlamaForCausalLM, found \"mistral\""},
       {"LlamaForCausalLM", R"("hidden_act":"gelu")", "hidden_act: expected silu, found \"gelu\""},
       {"LlamaForCausalLM", R"("attention_bias":true)", "attention_bias: expected false, found true"},
       {"LlamaForCausalLM", R"("mlp_bias":true)", "mlp_bias"},

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
@@ -23,6 +26,7 @@ class Loader {
 
   void load(ThreadPool& pool) {
     plan();
+    refuse_other_head();
     refuse_left_over();
     fetch_weights(pool);
     model_.weights.guard_gaps();
@@ -87,15 +91,16 @@ class Loader {
   // The FFN of the layer at hand, or its router and experts.
   void add_ffns(LayerWeights& w, Layout gate_up, Layout down) {
     const ModelSpec& s = model_.spec;
-    const auto add_one = [&](FfnWeights& ffn, RawTensor gate, RawTensor up, RawTensor d) {
+    // Gate, up and down in braces: looked for in this order by every compiler, so that the first one wrong is named.
+    const auto add_one = [&](FfnWeights& ffn, std::array<RawTensor, 3> parts) {
       ffn.layer = layer_;
-      add(ffn.gate_up, {std::move(gate), std::move(up)}, gate_up);
-      add(ffn.down, {std::move(d)}, down);
+      add(ffn.gate_up, {std::move(parts[0]), std::move(parts[1])}, gate_up);
+      add(ffn.down, {std::move(parts[2])}, down);
     };
     if (!s.has_experts(layer_)) {
       w.ffns.resize(1);
-      return add_one(w.ffns[0], tensor(names_.gate, s.f, s.d), tensor(names_.up, s.f, s.d),
-                     tensor(names_.down, s.d, s.f));
+      return add_one(w.ffns[0],
+                     {tensor(names_.gate, s.f, s.d), tensor(names_.up, s.f, s.d), tensor(names_.down, s.d, s.f)});
     }
     const MoeSpec& m = s.moe;
     add(w.router, {tensor(names_.router, m.experts, s.d)}, Layout::Rows);
@@ -107,13 +112,13 @@ class Loader {
       FfnWeights& ffn = w.ffns[size_t(e)];
       ffn.expert = e;
       ffn.use = double(m.used) / m.experts;
-      add_one(ffn, gates[size_t(e)], ups[size_t(e)], downs[size_t(e)]);
+      add_one(ffn, {gates[size_t(e)], ups[size_t(e)], downs[size_t(e)]});
     }
     if (m.shared_f == 0) return;
     w.shared_gate = {.type = DType::F32, .rows = 1, .cols = s.d};
     w.shared_gate.data = reinterpret_cast<const uint8_t*>(model_.vectors[size_t(layer_)].shared_gate.data());
-    add_one(w.ffns.back(), tensor(names_.shared_gate_proj, m.shared_f, s.d), tensor(names_.shared_up, m.shared_f, s.d),
-            tensor(names_.shared_down, s.d, m.shared_f));
+    add_one(w.ffns.back(), {tensor(names_.shared_gate_proj, m.shared_f, s.d), tensor(names_.shared_up, m.shared_f, s.d),
+                            tensor(names_.shared_down, s.d, m.shared_f)});
   }
 
   // One tensor [experts, rows, cols], cut.
@@ -148,9 +153,26 @@ class Loader {
     return out;
   }
 
+  // Beside a tied head a folder may have a copy of the embedding, of whoever saved both.
+  void refuse_other_head() {
+    if (!model_.spec.tied_head || model_.file().find(names_.output) == nullptr) return;
+    const RawTensor copy = tensor(names_.output, model_.spec.vocab, model_.spec.d);
+    const std::span<const uint8_t> a = copy.data, b = model_.embedding.data;
+    bool same = copy.type == model_.embedding.type;
+    constexpr size_t kStep = size_t(16) << 20;  // pages are given back as they are compared
+    for (size_t at = 0; same && at < a.size(); at += kStep) {
+      const size_t bytes = std::min(kStep, a.size() - at);
+      same = std::memcmp(a.data() + at, b.data() + at, bytes) == 0;
+      for (const MappedFile& file : model_.file().files())
+        file.release(a.subspan(at, bytes)), file.release(b.subspan(at, bytes));
+    }
+    if (!same)
+      fail("{}: tensor {}: expected a copy of {}, as tie_word_embeddings is true, found another matrix",
+           model_.file().path(), names_.output, names_.embedding);
+  }
+
   // A tensor nobody asked for (a bias, an expert, a second norm) means that this is not the model we would run.
   void refuse_left_over() {
-    if (model_.spec.tied_head) known_.insert(names_.output);  // a copy of the embedding, of whoever saved both
     for (const char* pattern : names_.ignored)
       for (int l = 0; l < model_.spec.layers; ++l) known_.insert(layer_name(pattern, l));
     for (const TensorInfo& info : model_.file().tensors())

@@ -59,6 +59,7 @@ class FolderTest : public testing::Test {
 };
 
 TEST_F(FolderTest, ConfigurationsThatDisagreeWithTheWeights) {
+  config_ = replaced(config_, R"("model_type": "qwen2",)", "");  // another class would be refused for it
   const std::vector<std::array<std::string, 3>> cases = {
       {R"("num_key_value_heads": 1)", R"("num_key_value_heads": 7)", "k_proj.bias': expected [56], found [8] of F32"},
       {R"("vocab_size": 259)", R"("vocab_size": 300)", "embed_tokens.weight': expected [300, 56], found [259, 56]"},
@@ -77,6 +78,51 @@ TEST_F(FolderTest, ConfigurationsThatDisagreeWithTheWeights) {
     EXPECT_NE(found.find(expected), std::string::npos) << to << "\n" << found;
     EXPECT_TRUE(found.starts_with(folder_.path())) << found;
   }
+}
+
+// Whoever saved both a tied head and the embedding: a copy is none, anything else would be dropped unseen.
+TEST_F(FolderTest, HeadBesideATiedOne) {
+  const std::string before = hash();
+  uint64_t size = 0;
+  std::memcpy(&size, weights_.data(), 8);
+  const auto header = nlohmann::json::parse(weights_.substr(8, size));
+  const nlohmann::json& embedding = header["model.embed_tokens.weight"];
+  const size_t begin = embedding["data_offsets"][0], bytes = embedding["data_offsets"][1].get<size_t>() - begin;
+  const std::string data = weights_.substr(8 + size), copy = data.substr(begin, bytes);
+  const auto with_head = [&](const std::string& head, const char* type, const nlohmann::json& shape) {
+    nlohmann::json changed = header;
+    changed["lm_head.weight"] = {
+        {"dtype", type}, {"shape", shape}, {"data_offsets", {data.size(), data.size() + head.size()}}};
+    const std::string text = changed.dump();
+    const uint64_t length = text.size();
+    write("model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + text + data + head);
+  };
+  with_head(copy, "F32", embedding["shape"]);
+  EXPECT_EQ(hash(), before);
+  std::string other = copy;
+  other.back() ^= 1;
+  with_head(other, "F32", embedding["shape"]);
+  const std::string expected = "tensor lm_head.weight: expected a copy of model.embed_tokens.weight";
+  EXPECT_NE(error().find(expected), std::string::npos) << error();
+  with_head(copy.substr(0, bytes / 2), "BF16", embedding["shape"]);
+  EXPECT_NE(error().find(expected), std::string::npos) << error();
+  with_head(copy, "F32", {embedding["shape"][1], embedding["shape"][0]});
+  EXPECT_NE(error().find("lm_head.weight': expected [259, 56], found [56, 259]"), std::string::npos) << error();
+}
+
+// Expected hashes: Python's hashlib over the files, of each the first MiB and its size as eight bytes (in full: all bytes), in a
+// folder those of the weights by name, then config.json.
+TEST(ModelHash, OfAllFiles) {
+  const auto hash = [](const std::string& model, bool full) {
+    return Engine({.model = model, .threads = 1, .full_hash = full}).info().model_sha256;
+  };
+  const std::string folder = "tests/goldens/hf/tiny-mistral";
+  EXPECT_EQ(hash("tests/goldens/tiny-qwen2.gguf", false),
+            "03bfc01bc7deed62efdf47e1ab5e0acf74a09f43c66e2ce0c8fe2793da71d84f");
+  EXPECT_EQ(hash("tests/goldens/tiny-qwen2.gguf", true),
+            "381f4bf986ef9b6f69e6e0f1a39dbaca6c67cb83c31619e9da5c18548d6d8eaa");
+  EXPECT_EQ(hash(folder, false), "fe09764f9396dae579dd64a47c525edbb5f727578019a56478c578f6a7cbb295");
+  EXPECT_EQ(hash(folder, true), "624724fc058216ab58b893a66221f46bdb385887fb0d5ddad5fc22321aadf40f");
 }
 
 TEST_F(FolderTest, UnalignedWeights) {

@@ -13,12 +13,12 @@ namespace pop {
 // In which layers config.json's sliding_window holds.
 enum class WindowRule : uint8_t {
   None,     // the field means nothing to this family
-  All,      // in all, where it is given
+  All,      // in all, where it is given; layer_types must agree
   ByLayer,  // layer_types says it, or use_sliding_window and max_window_layers
 };
 
 struct Family {
-  const char* architecture;          // general.architecture and the beginning of its keys
+  const char* architecture;          // general.architecture and the beginning of its keys; config.json's model_type
   const char* hf_class;              // in config.json's "architectures"; null: folders of it are not read
   bool in_gguf = true;               // false: in GGUF files such models call themselves something else
   bool interleaved_in_gguf = false;  // converters permute W_q and W_k so that rotated pairs are neighbours

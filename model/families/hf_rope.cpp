@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "base/error.h"
 #include "model/families/family.h"
@@ -12,9 +13,13 @@ namespace {
 
 constexpr int64_t kMostContext = 1 << 30;
 
+// transformers 5 prefers the one beside the kind of positions to the one inside, transformers 4 does not read it.
 int original_context(const JsonObject& config, const JsonObject& fields) {
-  if (const auto said = fields.find_int("original_max_position_embeddings", 1, kMostContext)) return int(*said);
-  return int(config.integer("max_position_embeddings", 1, kMostContext));
+  constexpr const char* kKey = "original_max_position_embeddings";
+  const auto inside = fields.find_int(kKey, 1, kMostContext), outside = config.find_int(kKey, 1, kMostContext);
+  const int64_t used = inside ? *inside : config.integer("max_position_embeddings", 1, kMostContext);
+  if (outside && *outside != used) config.refuse(kKey, fmt::format("{}, the one that positions are scaled by", used));
+  return int(used);
 }
 
 // Llama 3.1: long waves are stretched by the factor, short ones stay, those between are interpolated.
@@ -58,37 +63,58 @@ void read_yarn(const JsonObject& config, const JsonObject& fields, RopeSpec& rop
   if (!fields.flag("truncate", true)) fields.refuse("truncate", "true");
 }
 
+// Of files that have both spellings transformers 5 reads rope_scaling, and 4 knows no other.
+JsonObject position_fields(const JsonObject& config) {
+  std::optional<JsonObject> five = config.find_object("rope_parameters"), four = config.find_object("rope_scaling");
+  if (five && four && five->all() != four->all()) config.refuse("rope_scaling", "what rope_parameters says, or null");
+  if (five) return *std::move(five);
+  return four ? *std::move(four) : JsonObject::parse("{}", "");
+}
+
+float read_theta(const JsonObject& config, const JsonObject& fields) {
+  const auto inside = fields.find_real("rope_theta", 1.0, 1e12), outside = config.find_real("rope_theta", 1.0, 1e12);
+  if (inside && outside && *inside != *outside)
+    config.refuse("rope_theta", fmt::format("{} as beside the kind of positions", *inside));
+  return float(inside ? *inside : outside.value_or(10000.0));
+}
+
+// "type" is the older name of "rope_type"; of two that differ each version of transformers takes another.
+std::string position_kind(const JsonObject& fields, const char*& key) {
+  const auto kind = fields.find_string("rope_type"), older = fields.find_string("type");
+  if (kind && older && *kind != *older) fields.refuse("type", fmt::format("{} as in rope_type", printable(*kind)));
+  if (!kind && !older && fields.find_real("factor", 0, 1e6)) fields.refuse("rope_type", "the kind that factor is of");
+  key = !kind && older ? "type" : "rope_type";
+  return kind ? *kind : older.value_or("default");
+}
+
 }  // namespace
 
 RopeSpec read_rope(const JsonObject& config, int head_dim) {
   RopeSpec rope;
   rope.dim = head_dim;
   if (head_dim % 2 != 0) config.refuse("head_dim", "an even number");
-  std::optional<JsonObject> fields = config.find_object("rope_parameters");
-  if (!fields) fields = config.find_object("rope_scaling");
-  if (!fields) fields = JsonObject::parse("{}", "");
-  for (const auto& [key, value] : fields->all().items())
-    if (value.is_object()) fields->refuse(key, "one kind of positions for all layers");
-  const JsonObject& with_theta = fields->has("rope_theta") ? *fields : config;
-  rope.theta = float(with_theta.find_real("rope_theta", 1.0, 1e12).value_or(10000.0));
-  for (const JsonObject* at : {&config, static_cast<const JsonObject*>(&*fields)})
+  const JsonObject fields = position_fields(config);
+  for (const auto& [key, value] : fields.all().items())
+    if (value.is_object()) fields.refuse(key, "one kind of positions for all layers");
+  rope.theta = read_theta(config, fields);
+  for (const JsonObject* at : {&config, &fields})
     if (const auto part = at->find_real("partial_rotary_factor", 0.0, 1.0); part && *part != 1.0)
       at->refuse("partial_rotary_factor", "1");
 
-  const char* const kind_key = fields->has("rope_type") ? "rope_type" : "type";
-  const std::string kind = fields->find_string(kind_key).value_or("default");
+  const char* kind_key = nullptr;
+  const std::string kind = position_kind(fields, kind_key);
   if (kind == "linear") {
     rope.scaling = RopeSpec::Scaling::Linear;
-    rope.factor = float(fields->real("factor", 1.0, 1e6));
+    rope.factor = float(fields.real("factor", 1.0, 1e6));
   } else if (kind == "dynamic") {
     rope.scaling = RopeSpec::Scaling::Dynamic;
-    rope.factor = float(fields->real("factor", 1.0, 1e6));
+    rope.factor = float(fields.real("factor", 1.0, 1e6));
   } else if (kind == "llama3") {
-    read_llama3(config, *fields, rope);
+    read_llama3(config, fields, rope);
   } else if (kind == "yarn") {
-    read_yarn(config, *fields, rope);
+    read_yarn(config, fields, rope);
   } else if (kind != "default") {
-    fields->refuse(kind_key, "default, linear, dynamic, llama3 or yarn");
+    fields.refuse(kind_key, "default, linear, dynamic, llama3 or yarn");
   }
   return rope;
 }

@@ -1,5 +1,6 @@
-// config.json and tensor names, as transformers 4 and 5 write them for every family. A field that is missing has the default of
-// transformers' classes; one that would change the result in a way this engine does not know is refused.
+// config.json and tensor names, as transformers 4 and 5 write them for every family. Of the fields read here, one that is missing
+// is an error or has the default of transformers' classes (of sizes, one that the tensors' shapes must confirm); what is known to
+// change the result and is not run is refused. Fields not named here are not looked at.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -36,7 +37,8 @@ void refuse_unknown(const JsonObject& config) {
     config.refuse("quantization_config", "none (weights in F32, F16 or BF16)");
 }
 
-// layer_types, or what transformers makes of the older fields: windows from layer max_window_layers on.
+// Families by layer: layer_types, or what transformers makes of the older fields: windows from layer max_window_layers on. The
+// others' classes do not look at layer_types, which may therefore say nothing else.
 void read_windows(const JsonObject& config, const Family& family, ModelSpec& spec) {
   const auto said = config.find_int("sliding_window", 1, kMostContext);
   int window = said || config.has("sliding_window") ? int(said.value_or(0)) : family.window_default;
@@ -56,6 +58,9 @@ void read_windows(const JsonObject& config, const Family& family, ModelSpec& spe
       const std::string& type = (*types)[size_t(layer)];
       if (type != "full_attention" && type != "sliding_attention")
         config.refuse("layer_types", fmt::format("full_attention or sliding_attention for layer {}", layer));
+      if (family.window == WindowRule::All && (type == "sliding_attention") != slides)
+        config.refuse("layer_types", slides ? "sliding_attention alone, as sliding_window is given"
+                                            : "full_attention alone, as sliding_window is null");
       slides = type == "sliding_attention";
       if (slides && window == 0) config.refuse("sliding_window", "a window for the layers of layer_types that slide");
     }

@@ -3,7 +3,10 @@
 
 namespace pop {
 
-const Family kQwen2{
-    .architecture = "qwen2", .hf_class = "Qwen2ForCausalLM", .qkv_bias = true, .window = WindowRule::ByLayer};
+const Family kQwen2{.architecture = "qwen2",
+                    .hf_class = "Qwen2ForCausalLM",
+                    .qkv_bias = true,
+                    .window = WindowRule::ByLayer,
+                    .window_default = 4096};
 
 }  // namespace pop

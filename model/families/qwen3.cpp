@@ -3,7 +3,10 @@
 
 namespace pop {
 
-const Family kQwen3{
-    .architecture = "qwen3", .hf_class = "Qwen3ForCausalLM", .qk_norm = true, .window = WindowRule::ByLayer};
+const Family kQwen3{.architecture = "qwen3",
+                    .hf_class = "Qwen3ForCausalLM",
+                    .qk_norm = true,
+                    .window = WindowRule::ByLayer,
+                    .window_default = 4096};
 
 }  // namespace pop

@@ -24,7 +24,11 @@ const Family& find_family(const JsonObject& config) {
   std::string known;
   for (const Family* family : kFamilies) {
     if (family->hf_class == nullptr) continue;
-    if (classes && classes->size() == 1 && (*classes)[0] == family->hf_class) return *family;
+    if (classes && classes->size() == 1 && (*classes)[0] == family->hf_class) {
+      if (const auto type = config.find_string("model_type"); type && *type != family->architecture)
+        config.refuse("model_type", fmt::format("{}, that of {}", family->architecture, family->hf_class));
+      return *family;
+    }
     known += (known.empty() ? "" : ", ") + std::string(family->hf_class);
   }
   config.refuse("architectures", fmt::format("one of {} in an array", known));
