@@ -64,7 +64,7 @@ TEST_F(FolderTest, ConfigurationsThatDisagreeWithTheWeights) {
       {R"("num_key_value_heads": 1)", R"("num_key_value_heads": 7)", "k_proj.bias': expected [56], found [8] of F32"},
       {R"("vocab_size": 259)", R"("vocab_size": 300)", "embed_tokens.weight': expected [300, 56], found [259, 56]"},
       {R"("intermediate_size": 97)", R"("intermediate_size": 96)",
-       "down_proj.weight': expected [56, 96], found [56, 97]"},
+       "gate_proj.weight': expected [96, 56], found [97, 56]"},
       {R"("num_hidden_layers": 3)", R"("num_hidden_layers": 4)", "layer_types: expected one for each of 4 layers"},
       {R"("head_dim": 8)", R"("head_dim": 4)", "q_proj.bias': expected [28], found [56] of F32"},
       {R"("tie_word_embeddings": true)", R"("tie_word_embeddings": false)", "tensor 'lm_head.weight' is missing"},
