@@ -9,11 +9,18 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/temporary_folder.h"
 #include "formats/gguf_writer.h"
 #include "text/tokenizer_goldens.h"
 
 namespace pop {
 namespace {
+
+// Tests of one program may run side by side as processes of their own: each has its folder.
+const test::TemporaryFolder& temporary() {
+  static const test::TemporaryFolder folder;
+  return folder;
+}
 
 // The golden vocabulary `llama` as converters write it: spaces in user-defined tokens.
 struct Metadata {
@@ -32,7 +39,7 @@ struct Metadata {
     writer.set_u32("tokenizer.ggml.bos_token_id", uint32_t(data.bos));
     writer.set_u32("tokenizer.ggml.eos_token_id", uint32_t(data.eos));
     more(writer);
-    const std::string path = testing::TempDir() + "/text_model_test.gguf";
+    const std::string path = temporary().path() + "/text_model_test.gguf";
     writer.write(path);
     return TextModel(GgufFile(path), "auto", int(data.tokens.size()));
   }
@@ -132,7 +139,7 @@ std::unique_ptr<TextModel> gguf_model(const TokenizerData& data, const std::stri
   writer.set_u32("tokenizer.ggml.eos_token_id", uint32_t(data.eos));
   if (add_bos) writer.set_bool("tokenizer.ggml.add_bos_token", *add_bos);
   writer.set_string("tokenizer.chat_template", chat_template);
-  const std::string path = testing::TempDir() + "/text_model_test.gguf";
+  const std::string path = temporary().path() + "/text_model_test.gguf";
   writer.write(path);
   return std::make_unique<TextModel>(GgufFile(path), "auto", int(data.tokens.size()));
 }
@@ -140,7 +147,7 @@ std::unique_ptr<TextModel> gguf_model(const TokenizerData& data, const std::stri
 std::unique_ptr<TextModel> folder_model(const std::string& file, const std::string& bos,
                                         const std::string& chat_template, std::optional<bool> add_bos) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::path(testing::TempDir()) / "text_model_test_folder";
+  const fs::path folder = fs::path(temporary().path()) / "folder";
   fs::remove_all(folder);
   fs::create_directory(folder);
   const bool json = file.ends_with(".json");

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/temporary_folder.h"
 #include "text/tokenizer_goldens.h"
 
 namespace pop {
@@ -17,7 +18,7 @@ using Json = nlohmann::json;
 class HfFolder : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/hf_folder_test \u00fc";
+    folder_ = temporary_.path() + "/folder \u00fc";
     fs::remove_all(folder_);
     fs::create_directory(folder_);
   }
@@ -44,6 +45,7 @@ class HfFolder : public testing::Test {
     }
   }
 
+  test::TemporaryFolder temporary_;
   std::string folder_;
 };
 
