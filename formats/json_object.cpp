@@ -1,22 +1,12 @@
 #include "formats/json_object.h"
 
 #include "base/error.h"
+#include "base/json_reader.h"
 #include "base/mapped_file.h"
 
 namespace pop {
-namespace {
 
 using nlohmann::json;
-
-constexpr int kMaxDepth = 64;
-
-std::string shown(const json& value) {
-  if (value.is_object()) return "an object";
-  if (value.is_array() && value.size() > 8) return fmt::format("an array of {}", value.size());
-  return printable(value.dump(-1, ' ', true, json::error_handler_t::replace));
-}
-
-}  // namespace
 
 JsonObject JsonObject::read(const std::string& path, uint64_t most) {
   const MappedFile file(path);
@@ -25,16 +15,8 @@ JsonObject JsonObject::read(const std::string& path, uint64_t most) {
 }
 
 JsonObject JsonObject::parse(std::string_view text, const std::string& name) {
-  json value;
-  try {
-    value = json::parse(text, [&](int depth, json::parse_event_t, json&) {
-      if (depth > kMaxDepth) fail("{}: expected JSON nested at most {} deep, found more", name, kMaxDepth);
-      return true;
-    });
-  } catch (const json::exception& error) {
-    fail("{}: expected JSON, found: {}", name, printable(error.what(), 200));
-  }
-  if (!value.is_object()) fail("{}: expected a JSON object, found {}", name, shown(value));
+  json value = parse_json(text, name);
+  if (!value.is_object()) JsonReader(value, name + ": ").expected("a JSON object");
   return {name, "", std::move(value)};
 }
 
@@ -46,9 +28,10 @@ const json* JsonObject::find(std::string_view key) const {
 bool JsonObject::has(std::string_view key) const { return value_.find(key) != value_.end(); }
 
 void JsonObject::refuse(std::string_view key, std::string_view expected) const {
-  const auto it = value_.find(key);
-  fail("{}: {}{}: expected {}, found {}", file_, prefix_, printable(key), expected,
-       it == value_.end() ? "none" : shown(*it));
+  const std::string name = fmt::format("{}: {}{}", file_, prefix_, printable(key));
+  const json* value = find(key);
+  if (value == nullptr) fail("{}: expected {}, found {}", name, expected, has(key) ? "null" : "none");
+  JsonReader(*value, name).expected(std::string(expected));
 }
 
 std::optional<int64_t> JsonObject::find_int(std::string_view key, int64_t low, int64_t high) const {

@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/json_reader.h"
 #include "base/mapped_file.h"
-#include "text/json_reader.h"
 #include "text/normalize.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer_json.h"

@@ -42,8 +42,8 @@ class PreTokenizer {
   // models add it, no other does).
   bool adds_bos_by_default() const;
 
-  // The pieces of `text` in order, views into it; together they are all of it but for what CutStep says goes. Each byte that is not part of
-  // well-formed UTF-8 is a piece of its own, and what stands between such bytes is cut as if it stood alone.
+  // The pieces of `text` in order, views into it; together they are all of it but for what CutStep says goes. Each byte that
+  // is not part of well-formed UTF-8 is a piece of its own, and what stands between such bytes is cut as if it stood alone.
   // Thread-safe.
   std::vector<std::string_view> split(std::string_view text) const;
 

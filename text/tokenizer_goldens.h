@@ -2,10 +2,12 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/hash.h"
 #include "text/test_vocabulary.h"
 
@@ -27,6 +29,18 @@ inline void expect_numbers(const std::vector<int32_t>& numbers, const nlohmann::
     EXPECT_EQ(hashed(numbers), expected.get<std::string>()) << where;
   } else {
     EXPECT_EQ(numbers, expected.get<std::vector<int32_t>>()) << where;
+  }
+}
+
+// A tokenizer is not made of damaged data; the error says `part`.
+inline void expect_refused(TokenizerData data, const std::function<void(TokenizerData&)>& damage,
+                           const std::string& part) {
+  damage(data);
+  try {
+    Tokenizer tokenizer(data);
+    FAIL() << "no error: " << part;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
   }
 }
 

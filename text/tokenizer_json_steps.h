@@ -1,6 +1,6 @@
 // The parts of tokenizer.json around the model: what prepares and cuts text, and what joins tokens.
 #pragma once
-#include "text/json_reader.h"
+#include "base/json_reader.h"
 #include "text/tokenizer_data.h"
 
 namespace pop {

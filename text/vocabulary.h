@@ -15,9 +15,9 @@ namespace pop {
 // Immutable after construction. Not movable: its maps view its bytes.
 class Vocabulary {
  public:
-  // Errors, each naming the key: a model that is not known; no tokens; types not one per token, out of range, or byte in byte-level BPE; two tokens
-  // of the same text, unless one is unused; a control or user-defined token without text; a byte token that is not
-  // "<0xHH>".
+  // Errors, each naming the key: a model that is not known; no tokens; types not one per token, out of range, or byte in
+  // byte-level BPE; two tokens of the same text, unless one is unused; a control or user-defined token without text; a byte
+  // token that is not "<0xHH>".
   explicit Vocabulary(const TokenizerData& data);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;

@@ -55,7 +55,8 @@ extern const TensorNames kGgufNames, kHfNames;
 const Family& find_family(const GgufFile& file);
 const Family& find_family(const JsonObject& config);
 
-// What all families say, and what this one adds; config: config.json of a Hugging Face folder. GGUF: `vocab` and `tied_head` are seen from the tensors, by the caller.
+// What all families say, and what this one adds; config: config.json of a Hugging Face folder. GGUF: `vocab` and `tied_head` are
+// seen from the tensors, by the caller.
 ModelSpec read_spec(const GgufFile& file, const Family& family);
 ModelSpec read_spec(const JsonObject& config, const Family& family);
 // Of config.json, head_dim known already.

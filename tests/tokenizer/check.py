@@ -98,11 +98,13 @@ def documents(data, folder):
 
 
 def ours(program, what, vocabulary, folder):
-    """vocabulary: a dict (reference.py), or the text of a tokenizer.json."""
-    is_text = isinstance(vocabulary, str)
-    vocabulary_path, out = os.path.join(folder, "tokenizer.json" if is_text else "vocabulary.json"), os.path.join(folder, "out.bin")
-    with open(vocabulary_path, "w", encoding="utf-8") as file:
-        file.write(vocabulary if is_text else json.dumps(vocabulary))
+    """vocabulary: a dict (reference.py), the text of a tokenizer.json, or the bytes of a tokenizer.model."""
+    name, content = (("check.model", vocabulary) if isinstance(vocabulary, bytes) else
+                     ("tokenizer.json", vocabulary.encode()) if isinstance(vocabulary, str) else
+                     ("vocabulary.json", json.dumps(vocabulary).encode()))
+    vocabulary_path, out = os.path.join(folder, name), os.path.join(folder, "out.bin")
+    with open(vocabulary_path, "wb") as file:
+        file.write(content)
     subprocess.run([program, what, vocabulary_path, os.path.join(folder, "documents.json"), out], check=True)
     with open(out, "rb") as file:
         data = file.read()
@@ -112,6 +114,12 @@ def ours(program, what, vocabulary, folder):
         lists.append(list(struct.unpack_from(f"<{count}i", data, at + 4)))
         at += 4 + 4 * count
     return lists
+
+
+def show_difference(where, ids, expected, decode):
+    first = next((k for k, (a, b) in enumerate(zip(ids, expected)) if a != b), min(len(ids), len(expected)))
+    print(f"  {where}: differs at token {first}: {ids[first:first + 5]}, reference {expected[first:first + 5]}: "
+          f"{decode(expected[max(0, first - 5):first + 5])!r}")
 
 
 def compare(program, name, vocabulary, docs, folder):
@@ -127,9 +135,7 @@ def compare(program, name, vocabulary, docs, folder):
             tokens += len(expected)
             if ids != expected:
                 wrong += 1
-                first = next((k for k, (a, b) in enumerate(zip(ids, expected)) if a != b), min(len(ids), len(expected)))
-                print(f"  {name} {what} document {i}: differs at token {first}: {ids[first:first + 5]}, "
-                      f"reference {expected[first:first + 5]}: {tokenizer.decode(expected[max(0, first - 5):first + 5])!r}")
+                show_difference(f"{name} {what} document {i}", ids, expected, tokenizer.decode)
     print(f"{name}: {len(vocabulary['tokens']):,} tokens, {len(vocabulary['merges']):,} merges; {tokens:,} ids compared, "
           f"{wrong} of {len(runs) * len(docs)} documents differ", flush=True)
     return wrong

@@ -7,8 +7,6 @@ nmt_nfkc. The text is that of check.py.
 """
 import json
 import os
-import struct
-import subprocess
 import sys
 import tempfile
 
@@ -45,25 +43,16 @@ def main():
         with open(os.path.join(folder, "documents.json"), "w", encoding="utf-8") as file:
             json.dump(docs, file)
         for name, content in models(folder):
-            path, out = os.path.join(folder, "check.model"), os.path.join(folder, "out.bin")
-            with open(path, "wb") as file:
-                file.write(content)
-            subprocess.run([sys.argv[1], "plain-ids", path, os.path.join(folder, "documents.json"), out], check=True)
             reference = sentencepiece.SentencePieceProcessor(model_proto=content)
-            with open(out, "rb") as file:
-                bytes_out = file.read()
-            at, tokens, bad = 0, 0, 0
-            for i, text in enumerate(docs):
-                count = struct.unpack_from("<i", bytes_out, at)[0]
-                ids = list(struct.unpack_from(f"<{count}i", bytes_out, at + 4))
-                at += 4 + 4 * count
+            lists = check.ours(sys.argv[1], "plain-ids", content, folder)
+            assert len(lists) == len(docs)
+            tokens, bad = 0, 0
+            for i, (text, ids) in enumerate(zip(docs, lists)):
                 expected = reference.encode(text)
                 tokens += len(expected)
                 if ids != expected:
                     bad += 1
-                    first = next((k for k, (a, b) in enumerate(zip(ids, expected)) if a != b), min(len(ids), len(expected)))
-                    print(f"  {name} document {i}: differs at token {first}: {ids[first:first + 5]}, reference "
-                          f"{expected[first:first + 5]}: {reference.decode(expected[max(0, first - 5):first + 5])!r}")
+                    check.show_difference(f"{name} document {i}", ids, expected, reference.decode)
             print(f"{name}: {reference.get_piece_size():,} tokens; {tokens:,} ids compared, {bad} of {len(docs)} documents differ", flush=True)
             wrong += bad
     sys.exit(1 if wrong else 0)

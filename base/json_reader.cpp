@@ -1,4 +1,6 @@
-#include "text/json_reader.h"
+#include "base/json_reader.h"
+
+#include <algorithm>
 
 #include "base/error.h"
 
@@ -28,6 +30,13 @@ void check_depth(std::string_view bytes, const std::string& file) {
 const nlohmann::json& null_value() {
   static const nlohmann::json null;
   return null;
+}
+
+// Numbers and the like, and a few of them or of texts in a list.
+bool shows_whole(const nlohmann::json& value) {
+  if (!value.is_array()) return true;
+  return !value.empty() && value.size() <= 8 &&
+         std::none_of(value.begin(), value.end(), [](const auto& element) { return element.is_structured(); });
 }
 
 }  // namespace
@@ -79,11 +88,11 @@ int32_t JsonReader::id() const {
 }
 
 void JsonReader::expected(const std::string& what) const {
-  const std::string found = value_.is_null()     ? "none"
-                            : value_.is_string() ? '"' + printable(value_.get_ref<const std::string&>()) + '"'
-                            : value_.is_object() ? "an object"
-                            : value_.is_array()  ? "a list"
-                                                 : printable(value_.dump());
+  const std::string found = value_.is_null()      ? "none"
+                            : value_.is_string()  ? '"' + printable(value_.get_ref<const std::string&>()) + '"'
+                            : value_.is_object()  ? "an object"
+                            : shows_whole(value_) ? printable(value_.dump())
+                                                  : "a list";
   fail("{}: expected {}, found {}", name_.ends_with(": ") ? name_.substr(0, name_.size() - 2) : name_, what, found);
 }
 
