@@ -65,14 +65,6 @@ struct AttentionArgs {
   float* scratch = nullptr;  // [attention_scratch()], 64-byte aligned
 };
 
-// What a row of x sums up: its columns list[begin .. end), into y.
-struct ColumnSums {
-  int row;
-  IndexList list;
-  int begin, end;
-  float* y;
-};
-
 enum class Norm : uint8_t { One, Two, Max };  // aggregation A of pop-method eq. (2): sum, Euclidean, maximum
 
 struct KernelTable {
@@ -98,8 +90,6 @@ struct KernelTable {
   // of x (row `r` of acts). W in Columns. Overwrites y[row0 .. row1). row0 and row1 are multiples of 64 or the end.
   void (*axpy_columns)(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1,
                        float* y);
-  // --- decode: axpy_columns for each of `count` rows of x, bit for bit; what several of them list is read once.
-  void (*axpy_batch)(const Matrix& w, const Acts& x, const ColumnSums* rows, int count, int row0, int row1);
 
   // --- prefill: as dot_units, for many rows of x; its own arithmetic order (but the same for any x.n).
   void (*gemm_units)(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);

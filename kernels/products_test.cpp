@@ -296,40 +296,6 @@ TEST_P(Products, MaskedColumnsCountAsZero) {
     }
 }
 
-// Rows of x with lists of their own, some empty: each gets the bits of axpy_columns.
-TEST_P(Products, AxpyBatch) {
-  uint32_t seed = 1;
-  constexpr int kRows = 18;  // more than a kernel takes at once
-  for (const Case& c : cases(table(), Layout::Columns, false)) {
-    const TestMatrix m = random_matrix(c.type, c.layout, c.rows, c.cols, 1, ++seed);
-    const TestActs acts = pack(table(), c.act, c.layout, random_vector(kRows * c.cols, ++seed), kRows, c.cols);
-    std::vector<int32_t> picked[kRows];
-    std::vector<float> together[kRows], cut[kRows];
-    std::vector<ColumnSums> all, part;
-    for (int r = 0; r < kRows; ++r) {
-      picked[r] = random_list(c.cols, r % 6 * 0.2, ++seed);
-      const bool whole = r % 6 == 5 && r > 6;
-      const IndexList list{whole ? nullptr : picked[r].data(), whole ? c.cols : int(picked[r].size())};
-      together[r].assign(size_t(c.rows), -77.f);
-      cut[r] = together[r];
-      all.push_back({r, list, 0, list.count, together[r].data()});
-      part.push_back({r, list, list.count / 3, list.count - list.count / 4, cut[r].data()});
-    }
-    table().axpy_batch(m.w, acts.acts, all.data(), kRows, 0, c.rows);
-    for (int row = 0; row < c.rows; row += 64)
-      table().axpy_batch(m.w, acts.acts, part.data(), kRows, row, std::min(c.rows, row + 64));
-    for (int r = 0; r < kRows; ++r) {
-      std::vector<float> y(size_t(c.rows));
-      const auto alone = [&](const ColumnSums& s) {
-        table().axpy_columns(m.w, acts.acts, r, s.list, s.begin, s.end, 0, c.rows, y.data());
-        return y;
-      };
-      ASSERT_TRUE(same_bits(alone(all[size_t(r)]), together[r])) << name_of(c) << " row " << r;
-      ASSERT_TRUE(same_bits(alone(part[size_t(r)]), cut[r])) << name_of(c) << " rows cut, row " << r;
-    }
-  }
-}
-
 // A NaN or infinity in x must reach the result: the engine's check for finite logits relies on it.
 TEST_P(Products, NonFiniteInputsAreNotHidden) {
   for (const DType type : {DType::F32, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_1})

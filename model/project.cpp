@@ -197,7 +197,8 @@ void add_slices(const SiteRows& rows, const ColumnCut& cut, size_t per_row, int 
 }
 
 // Rows [begin, end) of the pass, all matrices of the site that lie in columns: partial sums per slice of the input, added in
-// slice order. A piece serves all rows, so that a column that several want comes from memory once.
+// slice order. A piece serves one row after the other, so that a column that several want comes from memory once. (Unpacking it
+// once for all of them as well was slower, 0.87 to 0.96 of this with 8 rows and lists of their own: docs/kernels.md.)
 void decode_columns(const SiteRows& rows, const int* packing, const SiteInputs& inputs, int begin, int end) {
   const Pass& pass = rows.pass;
   const SiteTargets first = rows.targets(begin);
@@ -222,18 +223,13 @@ void decode_columns(const SiteRows& rows, const int* packing, const SiteInputs& 
     while (piece < cuts[i].first || cuts[i].slices == 0) --i;
     const ColumnCut& cut = cuts[i];
     const int slice = (piece - cut.first) / cut.tiles, row0 = (piece - cut.first) % cut.tiles * cut.tile;
-    // Rows that share the matrix at once: what several of them want is unpacked once.
-    ColumnSums sums[Activations::kRowsTogether];
-    for (int r = begin, next = begin; r < end; r = next) {
+    for (int r = begin; r < end; ++r) {
       const Matrix& w = *rows.targets(r).w[i];
-      for (; next < end && rows.targets(next).w[i] == &w; ++next) {
-        const IndexList list = read_list(w, rows.selection(next));
-        const auto [from, to] = between(list, slice * cut.width, (slice + 1) * cut.width);
-        float* const partial = f32(pass.scratch.partial) + size_t(next - begin) * per_row + cut.at;
-        sums[next - r] = {next, list, from, to, partial + size_t(slice) * size_t(w.rows)};
-      }
-      pass.run.kernels->axpy_batch(w, inputs.rows(packing[i], 0, pass.count()), sums, next - r, row0,
-                                   std::min(w.rows, row0 + cut.tile));
+      const IndexList list = read_list(w, rows.selection(r));
+      const auto [from, to] = between(list, slice * cut.width, (slice + 1) * cut.width);
+      pass.run.kernels->axpy_columns(
+          w, inputs.rows(packing[i], 0, pass.count()), r, list, from, to, row0, std::min(w.rows, row0 + cut.tile),
+          f32(pass.scratch.partial) + size_t(r - begin) * per_row + cut.at + size_t(slice) * size_t(w.rows));
     }
   });
   for (int i = 0; i < first.count; ++i)

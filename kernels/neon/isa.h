@@ -8,7 +8,6 @@ void pack_acts(ActType type, Layout layout, const float* x, int cols, uint8_t* o
 void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
 void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1,
                   float* y);
-void axpy_batch(const Matrix& w, const Acts& x, const ColumnSums* rows, int count, int row0, int row1);
 void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy);
 
 void rms_norm(const float* x, const float* weight, int n, float eps, float* out);

@@ -13,7 +13,6 @@ void POP_FILL(KernelTable& t) {
   t.pack_acts = POP_ISA::pack_acts;
   t.dot_units = POP_ISA::dot_units;
   t.axpy_columns = POP_ISA::axpy_columns;
-  t.axpy_batch = POP_ISA::axpy_batch;
   t.gemm_units = POP_ISA::dot_units;
   t.gemm_columns = POP_ISA::gemm_columns;
   t.rms_norm = POP_ISA::rms_norm;

@@ -176,11 +176,6 @@ void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int beg
   }
 }
 
-void axpy_batch(const Matrix& w, const Acts& x, const ColumnSums* rows, int count, int row0, int row1) {
-  for (const ColumnSums* r = rows; r != rows + count; ++r)
-    axpy_columns(w, x, r->row, r->list, r->begin, r->end, row0, row1, r->y);
-}
-
 void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy) {
   if (x.type == ActType::BF16) {
     std::vector<float> values(static_cast<size_t>(w.cols));

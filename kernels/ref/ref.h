@@ -15,7 +15,6 @@ void mask_acts(ActType type, Layout layout, int cols, IndexList keep, uint8_t* a
 void dot_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
 void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1,
                   float* y);
-void axpy_batch(const Matrix& w, const Acts& x, const ColumnSums* rows, int count, int row0, int row1);
 void gemm_units(const Matrix& w, const Acts& x, IndexList list, int begin, int end, float* y, size_t ldy);
 void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy);
 

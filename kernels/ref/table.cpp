@@ -13,7 +13,6 @@ void fill_scalar_table(KernelTable& t) {
   t.mask_acts = ref::mask_acts;
   t.dot_units = ref::dot_units;
   t.axpy_columns = ref::axpy_columns;
-  t.axpy_batch = ref::axpy_batch;
   t.gemm_units = ref::gemm_units;
   t.gemm_columns = ref::gemm_columns;
   t.rms_norm = ref::rms_norm;

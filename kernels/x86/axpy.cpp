@@ -1,9 +1,5 @@
 // Decode with W in Columns: y = sum of the listed columns, each times its x.
-#ifdef __AVX512F__
-#include "kernels/x86/axpy_batch.h"
-#else
 #include "kernels/x86/axpy_blocks.h"
-#endif
 #include "kernels/x86/isa.h"
 
 namespace pop::POP_ISA {
@@ -110,44 +106,7 @@ void axpy_plain_type(const Matrix& w, const Acts& x, int r, IndexList list, int 
   axpy_plain<T>(w, reinterpret_cast<const float*>(x.row(r)), list, begin, end, row0, row1, y);
 }
 
-#ifdef __AVX512F__
-template <DType T>
-void axpy_batch_type(const Matrix& w, const Acts& x, const ColumnSums* rows, int count, int row0, int row1) {
-  for (int first = 0; first < count; first += kMostRows) {
-    const int n = count - first < kMostRows ? count - first : kMostRows;
-    RowCursor cursors[kMostRows];
-    for (int i = 0; i < n; ++i) {
-      const ColumnSums& r = rows[first + i];
-      cursors[i] = {acts_view(x.type, x.cols, x.row(r.row)), r.list, r.begin, r.end, r.y};
-    }
-    (x.type == ActType::I8 ? axpy_batch_blocks<T, 1> : axpy_batch_blocks<T, 2>)(w, cursors, n, row0, row1);
-  }
-}
-#endif
-
 }  // namespace
-
-void axpy_batch(const Matrix& w, const Acts& x, const ColumnSums* rows, int count, int row0, int row1) {
-#ifdef __AVX512F__
-  const auto run = [&](auto* f) { f(w, x, rows, count, row0, row1); };
-  if (count > 1 && (x.type == ActType::I8 || x.type == ActType::I16)) switch (w.type) {
-      case DType::Q8_0: return run(axpy_batch_type<DType::Q8_0>);
-      case DType::Q4_0: return run(axpy_batch_type<DType::Q4_0>);
-      case DType::Q4_1: return run(axpy_batch_type<DType::Q4_1>);
-      case DType::Q5_0: return run(axpy_batch_type<DType::Q5_0>);
-      case DType::Q5_1: return run(axpy_batch_type<DType::Q5_1>);
-      case DType::Q4_K: return run(axpy_batch_type<DType::Q4_K>);
-      case DType::Q5_K: return run(axpy_batch_type<DType::Q5_K>);
-      case DType::Q6_K: return run(axpy_batch_type<DType::Q6_K>);
-      case DType::IQ4_NL: return run(axpy_batch_type<DType::IQ4_NL>);
-      default: break;
-    }
-#endif
-  for (int i = 0; i < count; ++i) {
-    const ColumnSums& r = rows[i];
-    axpy_columns(w, x, r.row, r.list, r.begin, r.end, row0, row1, r.y);
-  }
-}
 
 void axpy_columns(const Matrix& w, const Acts& x, int r, IndexList list, int begin, int end, int row0, int row1,
                   float* y) {

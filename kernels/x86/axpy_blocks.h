@@ -40,18 +40,14 @@ POP_INLINE int next_part(const ColumnShape& s, const ActsView& x, IndexList list
   return after;
 }
 
-// y + sum * (scale * x scale) + min * scaled sum of x, for one vector of rows.
-template <DType T>
-POP_INLINE VF add_scaled(VI sum, const RowScales& s, float x_scale, int32_t x_sum, VF y) {
-  if constexpr (kSumBias<T> != 0) sum = add_int(sum, all_ints(-kSumBias<T> * x_sum));
-  y = fma(to_float(sum), mul(s.scale, set1(x_scale)), y);
-  if constexpr (has_mins(block_format(T).scales)) y = fma(s.min, set1(x_scale * float(x_sum)), y);
-  return y;
-}
+// y += sum * (scale * x scale) + min * scaled sum of x, for one vector of rows.
 template <DType T>
 POP_INLINE void add_rows(const Part& part, VI sum, int row, int padded_rows, float* y) {
+  if constexpr (kSumBias<T> != 0) sum = add_int(sum, all_ints(-kSumBias<T> * part.sum));
   const RowScales s = row_scales<T>(part.header, part.first, row, padded_rows);
-  store(y, add_scaled<T>(sum, s, part.scale, part.sum, load(y)));
+  VF v = fma(to_float(sum), mul(s.scale, set1(part.scale)), load(y));
+  if constexpr (has_mins(block_format(T).scales)) v = fma(s.min, set1(part.scale * float(part.sum)), v);
+  store(y, v);
 }
 
 // The order in which the lines of a part are read. All groups of a part go through a tile at once, if columns are short: sums

@@ -27,14 +27,11 @@ POP_INLINE void side_by_side(const VI* v, VI* out) {
   out[3] = _mm512_unpackhi_epi16(ab1, cd1);
 }
 
-// sums of the planes of x += unsigned codes of a group (unpack_group) times x.
+// sums of the planes of x += unsigned codes times x.
 template <int P>
-POP_INLINE void add_codes(const VI* codes, VI low, VI high, VI* sums) {
-#pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) {
-    sums[k] = _mm512_dpbusd_epi32(sums[k], codes[k], low);
-    if constexpr (P == 2) sums[8 + k] = _mm512_dpbusd_epi32(sums[8 + k], codes[k], high);
-  }
+POP_INLINE void add_products(VI codes, VI low, VI high, VI* sums) {
+  sums[0] = _mm512_dpbusd_epi32(sums[0], codes, low);
+  if constexpr (P == 2) sums[8] = _mm512_dpbusd_epi32(sums[8], codes, high);
 }
 
 // Codes of 128 rows (kHalf: 64) of one column as bytes: of the lower nibbles, of the upper ones. The bytes of the high plane are
@@ -69,49 +66,43 @@ POP_INLINE VI table_values(VI nibbles) {
   return _mm512_shuffle_epi8(table, nibbles);
 }
 
-// Unsigned codes of group j of the part, kTileRows rows (kHalf: 64) from `byte` of the columns' low planes on, in the order of
-// the sums. Codes that are nibbles and nothing else: the upper ones count sixteenfold.
-template <DType T, bool kHalf>
-POP_INLINE void unpack_group(const Part& part, int j, size_t byte, [[maybe_unused]] size_t high_at, VI* codes) {
+// Sums over group j of the part, kTileRows rows (kHalf: 64) from `byte` of the columns' low planes on.
+template <DType T, int P, bool kHalf>
+POP_INLINE void add_group(const Part& part, int j, size_t byte, [[maybe_unused]] size_t high_at, VI* sums) {
+  const VI low = all_ints(part.low[j]), high = all_ints(P == 2 ? part.high[j] : 0);
   const uint8_t* const* column = part.column + 4 * j;
-  VI v[4];
+  VI v[4], codes[4];
   if constexpr (!kNibbles<T>) {
 #pragma GCC unroll 2
-    for (size_t half = 0; half < 2; ++half) {
+    for (size_t half = 0; half < (kHalf ? 1 : 2); ++half) {
       for (int i = 0; i < 4; ++i)
-        v[i] = kHalf && half == 1
-                   ? zero_int()
-                   : _mm512_xor_si512(load_codes<false>(column[i] + byte + 64 * half), _mm512_set1_epi8(-128));
-      side_by_side(v, codes + 4 * half);
+        v[i] = _mm512_xor_si512(load_codes<false>(column[i] + byte + 64 * half), _mm512_set1_epi8(-128));
+      side_by_side(v, codes);
+#pragma GCC unroll 4
+      for (size_t k = 0; k < 4; ++k) add_products<P>(codes[k], low, high, sums + 4 * half + k);
     }
   } else if constexpr (kHighBits<T> != 0) {
     VI upper[4];
     for (int i = 0; i < 4; ++i) whole_codes<T, kHalf>(column[i], byte, high_at, v[i], upper[i]);
     side_by_side(v, codes);
-    side_by_side(upper, codes + 4);
+    for (int k = 0; k < 4; ++k) add_products<P>(codes[k], low, high, sums + k);
+    side_by_side(upper, codes);
+    for (int k = 0; k < 4; ++k) add_products<P>(codes[k], low, high, sums + 4 + k);
   } else {
     for (int i = 0; i < 4; ++i) v[i] = load_codes<kHalf>(column[i] + byte);
-    VI both[4];
-    side_by_side(v, both);
+    side_by_side(v, codes);
     const VI nibble = _mm512_set1_epi8(15);
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) {
-      codes[k] = _mm512_and_si512(both[k], nibble);
-      codes[4 + k] = _mm512_andnot_si512(nibble, both[k]);
+      VI lower = _mm512_and_si512(codes[k], nibble), upper = _mm512_andnot_si512(nibble, codes[k]);
       if constexpr (block_format(T).is_table) {
-        codes[k] = table_values(codes[k]);
-        codes[4 + k] = table_values(high_nibbles(both[k]));
+        lower = table_values(lower);
+        upper = table_values(high_nibbles(codes[k]));
       }
+      add_products<P>(lower, low, high, sums + k);
+      add_products<P>(upper, low, high, sums + 4 + k);
     }
   }
-}
-
-// Sums over group j.
-template <DType T, int P, bool kHalf>
-POP_INLINE void add_group(const Part& part, int j, size_t byte, size_t high_at, VI* sums) {
-  VI codes[8];
-  unpack_group<T, kHalf>(part, j, byte, high_at, codes);
-  add_codes<P>(codes, all_ints(part.low[j]), all_ints(P == 2 ? part.high[j] : 0), sums);
 }
 
 // Four vectors whose lanes hold the rows of four bytes each, in the order of rows.
