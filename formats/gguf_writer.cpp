@@ -136,7 +136,7 @@ void GgufWriter::add_tensor_filled(std::string_view name, DType type, const std:
 void GgufWriter::add_tensor_f32(std::string_view name, DType type, const std::vector<int64_t>& shape,
                                 std::span<const float> values) {
   std::vector<uint8_t> data(row_bytes(type, static_cast<int64_t>(values.size())));
-  quantize_reference(type, values.data(), data.data(), static_cast<int64_t>(values.size()));
+  quantize(type, values.data(), data.data(), static_cast<int64_t>(values.size()));
   add_tensor(name, type, shape, std::move(data));
 }
 

@@ -43,7 +43,7 @@ class GgufWriter {
   // the tensor's data from `offset` on, in ascending order, whole rows at a time (a row: the last dimension).
   using Fill = std::function<void(uint64_t offset, std::span<uint8_t> bytes)>;
   void add_tensor_filled(std::string_view name, DType type, const std::vector<int64_t>& shape, Fill fill);
-  // values: [product of shape], stored as `type` by quantize_reference (F32, F16, BF16, Q8_0, Q4_0, Q4_1).
+  // values: [product of shape], stored as `type` by quantize().
   void add_tensor_f32(std::string_view name, DType type, const std::vector<int64_t>& shape,
                       std::span<const float> values);
 

@@ -42,7 +42,7 @@ Weights make_weights(const Setup& s) {
   std::vector<uint8_t> row(row_bytes(s.type, s.cols));
   for (int r = 0; r < s.rows; ++r) {
     for (float& v : x) v = std::normal_distribution<float>(0, 0.02f)(random);
-    quantize_reference(s.type, x.data(), row.data(), s.cols);
+    quantize(s.type, x.data(), row.data(), s.cols);
     write_row(w, r, row.data(), all.memory.data());
   }
   for (size_t i = 0; i < copies; ++i) {

@@ -61,7 +61,7 @@ TEST(ColumnNorms, OfQuantisedValuesAsStored) {
       std::vector<float> back(cols);
       std::vector<double> sums(cols);
       for (int r = 0; r < rows; ++r) {
-        quantize_reference(type, values.data() + r * cols, file_row.data(), cols);
+        quantize(type, values.data() + r * cols, file_row.data(), cols);
         dequantize(type, file_row.data(), back.data(), cols);
         for (size_t c = 0; c < cols; ++c) sums[c] += static_cast<double>(back[c]) * static_cast<double>(back[c]);
         write_row(w, r, file_row.data(), bytes.data());

@@ -47,8 +47,12 @@ size_t row_bytes(DType type, int64_t elems);
 // blocks (else throws Error). Float32 results are exactly the reference's; a NaN stays a NaN, its payload is not specified.
 void dequantize(DType type, const uint8_t* blocks, float* out, int64_t elems);
 
-// Reference quantisers, for tests, synthetic models and conversion: F32, F16, BF16, Q8_0, Q4_0, Q4_1; the same bytes as
-// the `gguf` package's. in: [elems], finite. Throws Error for other types and for elems not a whole number of blocks.
-void quantize_reference(DType type, const float* in, uint8_t* blocks, int64_t elems);
+// Types that quantize() writes: all but Q2_K, Q3_K, Q5_K, IQ4_NL, IQ4_XS.
+bool has_quantizer(DType type);
+
+// float32 to `type`, any CPU, the same bytes on each. F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0: the bytes of the `gguf`
+// package. Q4_K, Q6_K: a search for the least squared error (quant_k.cpp). in: [elems], finite and below 65504 in magnitude
+// (F32, BF16: finite). Throws Error for other types and for elems not a whole number of blocks.
+void quantize(DType type, const float* in, uint8_t* blocks, int64_t elems);
 
 }  // namespace pop

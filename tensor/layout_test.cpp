@@ -111,7 +111,7 @@ TEST(Layout, RowOrderByHand) {
   x[0] = 127;
   for (size_t b = 0; b < 10; ++b) x[b * 32 + 31] = -127;  // scale 1 for every block
   std::vector<uint8_t> file(row_bytes(DType::Q8_0, 320));
-  quantize_reference(DType::Q8_0, x.data(), file.data(), 320);
+  quantize(DType::Q8_0, x.data(), file.data(), 320);
   Matrix w{.type = DType::Q8_0, .layout = Layout::Rows, .rows = 1, .cols = 320};
   std::vector<uint8_t> out(matrix_bytes(w));
   write_row(w, 0, file.data(), out.data());

@@ -1,4 +1,4 @@
-// Reference quantisers: float32 to the simple block formats, rounded exactly as the `gguf` Python package rounds.
+// float32 to the simple block formats, rounded exactly as the `gguf` Python package rounds; K types: quant_k.cpp.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/float16.h"
 #include "tensor/dtype.h"
+#include "tensor/quant_k.h"
 
 namespace pop {
 namespace {
@@ -21,11 +22,22 @@ float inverse(float d) {
   return std::isfinite(inv) ? inv : 0.0f;
 }
 
-// Truncates to 0..15. Never converts a float that does not fit.
-uint8_t to_nibble(float v) { return static_cast<uint8_t>(std::clamp(v, 0.0f, 15.0f)); }
+// Truncates to 0..most. Never converts a float that does not fit.
+uint8_t to_code(float v, float most) { return static_cast<uint8_t>(std::clamp(v, 0.0f, most)); }
+
+// The element of largest magnitude, the first of them: it becomes the lowest code, so that the full range is used
+// whatever its sign.
+float extreme_of(const float* in) {
+  return *std::max_element(in, in + 32, [](float x, float y) { return std::fabs(x) < std::fabs(y); });
+}
 
 void store_nibbles(const uint8_t* q, uint8_t* out) {
-  for (int i = 0; i < 16; ++i) out[i] = static_cast<uint8_t>(q[i] | q[i + 16] << 4);
+  for (int i = 0; i < 16; ++i) out[i] = static_cast<uint8_t>((q[i] & 15) | q[i + 16] << 4);
+}
+
+void store_fifth_bits(const uint8_t* q, uint8_t* out) {
+  std::fill_n(out, 4, uint8_t(0));
+  for (int i = 0; i < 32; ++i) out[i / 8] = static_cast<uint8_t>(out[i / 8] | q[i] >> 4 << (i % 8));
 }
 
 void quantize_q8_0(const float* in, uint8_t* b) {
@@ -39,29 +51,62 @@ void quantize_q8_0(const float* in, uint8_t* b) {
   }
 }
 
+// Codes of values = d * (code - offset), and d.
+void codes_of_scale(const float* in, float offset, uint8_t* d_bytes, uint8_t* q) {
+  const float d = extreme_of(in) / -offset, inv = inverse(d);
+  store_u16(d_bytes, f32_to_f16(d));
+  for (int i = 0; i < 32; ++i) q[i] = to_code(in[i] * inv + (offset + 0.5f), 2 * offset - 1);
+}
+
+// Codes of values = d * code + min, d and min.
+void codes_of_range(const float* in, float most, uint8_t* d_and_min, uint8_t* q) {
+  const auto [lowest, highest] = std::minmax_element(in, in + 32);
+  const float min = *lowest, d = (*highest - min) / most, inv = inverse(d);
+  store_u16(d_and_min, f32_to_f16(d));
+  store_u16(d_and_min + 2, f32_to_f16(min));
+  for (int i = 0; i < 32; ++i) q[i] = to_code((in[i] - min) * inv + 0.5f, most);
+}
+
 void quantize_q4_0(const float* in, uint8_t* b) {
-  // The element of largest magnitude (the first of them) becomes code 0, that is -8: the full range, whatever its sign.
-  const float extreme = *std::max_element(in, in + 32, [](float x, float y) { return std::fabs(x) < std::fabs(y); });
-  const float d = extreme / -8.0f, inv = inverse(d);
-  store_u16(b, f32_to_f16(d));
   uint8_t q[32];
-  for (int i = 0; i < 32; ++i) q[i] = to_nibble(in[i] * inv + 8.5f);
+  codes_of_scale(in, 8, b, q);
   store_nibbles(q, b + 2);
 }
 
 void quantize_q4_1(const float* in, uint8_t* b) {
-  const auto [lowest, highest] = std::minmax_element(in, in + 32);
-  const float min = *lowest, d = (*highest - min) / 15.0f, inv = inverse(d);
-  store_u16(b, f32_to_f16(d));
-  store_u16(b + 2, f32_to_f16(min));
   uint8_t q[32];
-  for (int i = 0; i < 32; ++i) q[i] = to_nibble((in[i] - min) * inv + 0.5f);
+  codes_of_range(in, 15, b, q);
   store_nibbles(q, b + 4);
+}
+
+void quantize_q5_0(const float* in, uint8_t* b) {
+  uint8_t q[32];
+  codes_of_scale(in, 16, b, q);
+  store_fifth_bits(q, b + 2);
+  store_nibbles(q, b + 6);
+}
+
+void quantize_q5_1(const float* in, uint8_t* b) {
+  uint8_t q[32];
+  codes_of_range(in, 31, b, q);
+  store_fifth_bits(q, b + 4);
+  store_nibbles(q, b + 8);
 }
 
 }  // namespace
 
-void quantize_reference(DType type, const float* in, uint8_t* blocks, int64_t elems) {
+bool has_quantizer(DType type) {
+  switch (type) {
+    case DType::Q2_K:
+    case DType::Q3_K:
+    case DType::Q5_K:
+    case DType::IQ4_NL:
+    case DType::IQ4_XS: return false;
+    default: return true;
+  }
+}
+
+void quantize(DType type, const float* in, uint8_t* blocks, int64_t elems) {
   const DTypeTraits& t = traits(type);
   const int64_t count = static_cast<int64_t>(row_bytes(type, elems)) / t.block_bytes;
   for (int64_t i = 0; i < count; ++i) {
@@ -74,7 +119,11 @@ void quantize_reference(DType type, const float* in, uint8_t* blocks, int64_t el
       case DType::Q8_0: quantize_q8_0(x, b); break;
       case DType::Q4_0: quantize_q4_0(x, b); break;
       case DType::Q4_1: quantize_q4_1(x, b); break;
-      default: fail("{}: no reference quantiser for this type; expected F32, F16, BF16, Q8_0, Q4_0 or Q4_1", t.name);
+      case DType::Q5_0: quantize_q5_0(x, b); break;
+      case DType::Q5_1: quantize_q5_1(x, b); break;
+      case DType::Q4_K: quantize_q4_k(x, b); break;
+      case DType::Q6_K: quantize_q6_k(x, b); break;
+      default: fail("{}: expected a type that can be written, found one that can only be read", t.name);
     }
   }
 }

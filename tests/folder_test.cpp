@@ -152,7 +152,7 @@ TEST_F(FolderTest, HalfFloats) {
         std::vector<float> wide(bytes / 4);
         std::memcpy(wide.data(), values.data(), bytes);
         values.resize(bytes / 2);
-        quantize_reference(type, wide.data(), reinterpret_cast<uint8_t*>(values.data()), int64_t(wide.size()));
+        quantize(type, wide.data(), reinterpret_cast<uint8_t*>(values.data()), int64_t(wide.size()));
         changed[name]["dtype"] = traits(type).name;
       }
       changed[name]["data_offsets"] = {data.size(), data.size() + values.size()};

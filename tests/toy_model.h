@@ -10,7 +10,7 @@
 
 namespace pop::test {
 
-// Writes the model at `source` with all matrices as `type` (one quantize_reference knows) into `folder`; returns the path.
+// Writes the model at `source` with all matrices as `type` (one quantize knows) into `folder`; returns the path.
 inline std::string requantised(const std::string& source, DType type, const std::string& folder) {
   const GgufFile file(source);
   GgufWriter writer;

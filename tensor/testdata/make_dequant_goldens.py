@@ -21,7 +21,7 @@ TYPES = {
     "IQ4_NL": ([0], 10), "IQ4_XS": ([0], 3),
 }
 SPECIAL_HALVES = np.array([0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0x7c00, 0xfc00, 0x7e00], np.uint16)
-QUANTISED = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"]
+QUANTISED = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
 
 
 def record(out, name, kind, blocks, values):
