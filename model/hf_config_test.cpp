@@ -157,6 +157,51 @@ TEST(HfConfig, DynamicAnglesArePlain) {
   EXPECT_EQ(a, b);
 }
 
+const std::string kExperts = R"("num_experts":8,"num_experts_per_tok":2)",
+                  kWide = kExperts + R"(,"moe_intermediate_size":24)",
+                  kShared = kWide + R"(,"shared_expert_intermediate_size":40)";
+
+// What transformers' classes make of fields that are there, absent, or called otherwise (norm_topk_prob: public case M01).
+TEST(HfConfig, Experts) {
+  using Layers = std::vector<bool>;
+  const ModelSpec shared = spec_of("Qwen2MoeForCausalLM", kShared);
+  EXPECT_EQ(shared.architecture, "qwen2moe");  // as GGUF files call it
+  EXPECT_EQ(shared.moe.experts, 8);
+  EXPECT_EQ(shared.moe.used, 2);
+  EXPECT_EQ(shared.moe.f, 24);
+  EXPECT_EQ(shared.moe.shared_f, 40);
+  EXPECT_EQ(shared.moe.layers, Layers(4, true));
+  EXPECT_TRUE(shared.qkv_bias);
+  EXPECT_FALSE(spec_of("Qwen2MoeForCausalLM", kShared + R"(,"qkv_bias":false)").qkv_bias);
+  EXPECT_TRUE(
+      spec_of("Qwen2MoeForCausalLM", kShared + R"(,"use_sliding_window":false,"sliding_window":0)").windows.empty());
+  for (const char* family : {"Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"}) {
+    const auto moe = [&](const std::string& more) { return spec_of(family, kShared + more).moe; };
+    EXPECT_FALSE(moe("").normalised);
+    EXPECT_FALSE(moe(R"(,"norm_topk_prob":null)").normalised);
+    EXPECT_FALSE(moe(R"(,"norm_topk_prob":false)").normalised);
+    EXPECT_TRUE(moe(R"(,"norm_topk_prob":true)").normalised);
+    EXPECT_EQ(moe(R"(,"decoder_sparse_step":2)").layers, (Layers{false, true, false, true}));
+    EXPECT_EQ(moe(R"(,"decoder_sparse_step":3)").layers, (Layers{false, false, true, false}));
+    EXPECT_EQ(moe(R"(,"decoder_sparse_step":2,"mlp_only_layers":[3])").layers, (Layers{false, true, false, false}));
+    EXPECT_EQ(moe(R"(,"mlp_only_layers":[0,2])").layers, (Layers{false, true, false, true}));
+  }
+  EXPECT_EQ(
+      spec_of("Qwen3MoeForCausalLM", R"("num_local_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":24)")
+          .moe.experts,
+      8);
+  EXPECT_TRUE(spec_of("Qwen3MoeForCausalLM", kWide).qk_norm);
+  // Mixtral: experts as wide as an FFN in every layer, their weights always normalised; its own theta, no window unless said.
+  const ModelSpec mixtral = spec_of("MixtralForCausalLM", R"("num_local_experts":4,"num_experts_per_tok":2)");
+  EXPECT_EQ(mixtral.moe.f, 96);
+  EXPECT_EQ(mixtral.moe.shared_f, 0);
+  EXPECT_EQ(mixtral.moe.layers, Layers(4, true));
+  EXPECT_TRUE(mixtral.moe.normalised);
+  EXPECT_TRUE(mixtral.windows.empty());
+  EXPECT_EQ(mixtral.rope.theta, 1e6f);
+  EXPECT_EQ(spec_of("LlamaForCausalLM", kShared).moe.experts, 0);  // means nothing there
+}
+
 TEST(HfConfig, RefusesByName) {
   const std::vector<std::array<std::string, 3>> cases = {
       {"GPT2LMHeadModel", "", "architectures: expected one of LlamaForCausalLM, MistralForCausalLM"},
@@ -193,6 +238,22 @@ TEST(HfConfig, RefusesByName) {
       {"Qwen2ForCausalLM", R"("layer_types":["full_attention","full_attention","full_attention","sliding_attention"])",
        "sliding_window: expected a window"},
       {"MistralForCausalLM", R"("sliding_window":0)", "sliding_window: expected an integer from 1"},
+      {"Qwen3MoeForCausalLM", R"("model_type":"qwen3moe")", "model_type: expected qwen3_moe, that of Qwen3MoeFor"},
+      {"Qwen3MoeForCausalLM", "", "num_experts: expected an integer from 1 to 65536, found none"},
+      {"Qwen3MoeForCausalLM", R"("num_experts":8)", "num_experts_per_tok: expected an integer from 1 to 8, found none"},
+      {"Qwen3MoeForCausalLM", R"("num_experts":8,"num_experts_per_tok":9)", "num_experts_per_tok: expected"},
+      {"Qwen3MoeForCausalLM", kExperts, "moe_intermediate_size: expected an integer"},
+      {"Qwen3MoeForCausalLM", kExperts + R"(,"num_local_experts":4)", "num_local_experts: expected 8 as num_experts"},
+      {"Qwen3MoeForCausalLM", kWide + R"(,"decoder_sparse_step":5)", "decoder_sparse_step: expected a layer with"},
+      {"Qwen3MoeForCausalLM", kWide + R"(,"decoder_sparse_step":0)", "decoder_sparse_step: expected an integer from 1"},
+      {"Qwen3MoeForCausalLM", kWide + R"(,"mlp_only_layers":[0,1,2,3])", "mlp_only_layers: expected a layer with"},
+      {"Qwen3MoeForCausalLM", kWide + R"(,"mlp_only_layers":[4])", "mlp_only_layers: expected integers from 0 to 3"},
+      {"Qwen3MoeForCausalLM", kWide + R"(,"use_sliding_window":true)", "use_sliding_window: expected false"},
+      {"Qwen2MoeForCausalLM", kWide, "shared_expert_intermediate_size: expected an integer"},
+      {"Qwen2MoeForCausalLM", kShared + R"(,"layer_types":["full_attention","sliding_attention"])",
+       "layer_types: expected full_attention alone"},
+      {"Qwen2MoeForCausalLM", kShared + R"(,"norm_topk_prob":1)", "norm_topk_prob: expected true or false"},
+      {"MixtralForCausalLM", R"("num_local_experts":0)", "num_local_experts: expected an integer from 1"},
   };
   for (const auto& [family, more, expected] : cases) {
     const std::string error = error_of(family, more);

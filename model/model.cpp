@@ -17,7 +17,10 @@
 namespace pop {
 namespace {
 
-std::string layer_name(const char* pattern, int layer) { return fmt::format(fmt::runtime(pattern), layer); }
+// Of a name without a place for the expert, or for the layer, it is the same for all of them.
+std::string tensor_name(const char* pattern, int layer, int expert = 0) {
+  return fmt::format(fmt::runtime(pattern), layer, expert);
+}
 
 class Loader {
  public:
@@ -83,7 +86,9 @@ class Loader {
         const std::vector<float> bias = vector(name, size);
         v.qkv_bias.insert(v.qkv_bias.end(), bias.begin(), bias.end());
       }
-    if (s.has_experts(layer_) && s.moe.shared_f > 0) v.shared_gate = vector(names_.shared_gate, s.d);
+    if (s.has_experts(layer_) && s.moe.shared_f > 0)
+      v.shared_gate = values(model_.file().tensor(
+          name_of(names_.shared_gate), names_.by_expert ? std::vector<int64_t>{1, s.d} : std::vector<int64_t>{s.d}));
     if (s.qk_norm) v.q_norm = vector(names_.q_norm, s.head_dim), v.k_norm = vector(names_.k_norm, s.head_dim);
     return v;
   }
@@ -121,12 +126,16 @@ class Loader {
                             tensor(names_.shared_down, s.d, m.shared_f)});
   }
 
-  // One tensor [experts, rows, cols], cut.
+  // A tensor for each, or one, [experts, rows, cols], cut.
   std::vector<RawTensor> experts(const char* pattern, int rows, int cols) {
     const int count = model_.spec.moe.experts;
+    std::vector<RawTensor> cut;
+    if (names_.by_expert) {
+      for (int e = 0; e < count; ++e) cut.push_back(model_.file().tensor(name_of(pattern, e), {rows, cols}));
+      return cut;
+    }
     const RawTensor all = model_.file().tensor(name_of(pattern), {count, rows, cols});
     const size_t bytes = all.data.size() / size_t(count);
-    std::vector<RawTensor> cut;
     for (int e = 0; e < count; ++e)
       cut.push_back({all.name, all.type, {rows, cols}, all.data.subspan(size_t(e) * bytes, bytes)});
     return cut;
@@ -137,16 +146,21 @@ class Loader {
   }
 
   // Of the layer at hand, where the name has a place for it.
-  std::string name_of(const char* pattern) { return *known_.insert(layer_name(pattern, layer_)).first; }
+  std::string name_of(const char* pattern, int expert = 0) {
+    return *known_.insert(tensor_name(pattern, layer_, expert)).first;
+  }
 
   RawTensor tensor(const char* pattern, int rows, int cols) {
     return model_.file().tensor(name_of(pattern), {rows, cols});
   }
 
   std::vector<float> vector(const char* pattern, int size) {
-    const RawTensor raw = model_.file().tensor(name_of(pattern), {size});
-    std::vector<float> out(static_cast<size_t>(size));
-    dequantize(raw.type, raw.data.data(), out.data(), size);
+    return values(model_.file().tensor(name_of(pattern), {size}));
+  }
+
+  std::vector<float> values(const RawTensor& raw) {
+    std::vector<float> out(size_t(raw.shape.back()));
+    dequantize(raw.type, raw.data.data(), out.data(), raw.shape.back());
     for (const float v : out)
       if (!std::isfinite(v))
         fail("{}: tensor {}: expected finite numbers, found {}", model_.file().path(), raw.name, v);
@@ -174,7 +188,7 @@ class Loader {
   // A tensor nobody asked for (a bias, an expert, a second norm) means that this is not the model we would run.
   void refuse_left_over() {
     for (const char* pattern : names_.ignored)
-      for (int l = 0; l < model_.spec.layers; ++l) known_.insert(layer_name(pattern, l));
+      for (int l = 0; l < model_.spec.layers; ++l) known_.insert(tensor_name(pattern, l));
     for (const TensorInfo& info : model_.file().tensors())
       if (known_.find(info.name) == known_.end())
         fail("{}: tensor {}: not part of a {} model this engine runs", model_.file().path(), printable(info.name),
@@ -226,7 +240,8 @@ std::unique_ptr<Model> Model::open(const std::string& path) {
 
 std::unique_ptr<Model> Model::load(const std::string& path, const LoadOptions& options, ThreadPool& pool) {
   std::unique_ptr<Model> model = open(path);
-  Loader(*model, model->gguf() != nullptr ? kGgufNames : kHfNames, options).load(pool);
+  const TensorNames& names = model->gguf() != nullptr ? kGgufNames : *find_family(model->folder()->config()).hf_names;
+  Loader(*model, names, options).load(pool);
   return model;
 }
 

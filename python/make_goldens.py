@@ -29,7 +29,8 @@ GOLDENS = ROOT / "tests" / "goldens"
 DEFAULT = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 POSITIONS, GREEDY, TOP, SAMPLED = 64, 64, 8, 256
 MAJOR = int(transformers.__version__.split(".")[0])
-FOLDERS = {"tiny-llama3": "1GB", "tiny-qwen2": "1GB", "tiny-qwen2-yarn": "1GB", "tiny-qwen3": "200KB", "tiny-mistral": "100KB"}
+FOLDERS = {"tiny-llama3": "1GB", "tiny-qwen2": "1GB", "tiny-qwen2-yarn": "1GB", "tiny-qwen3": "200KB", "tiny-mistral": "100KB",
+           "tiny-qwen2moe": "300KB", "tiny-qwen3moe": "1GB", "tiny-mixtral": "1GB"}
 
 PROMPTS = {
     "english": "The lighthouse keeper climbed the winding stairs every evening, carrying a small brass lamp and a book of old "
@@ -81,9 +82,10 @@ def positions(rope, theta):
 def experts_of(meta, names):
     """What config.json says of experts. norm_topk_prob is left to the family where published models leave it."""
     dense = [i for i in range(meta["block_count"]) if f"blk.{i}.ffn_gate_inp.weight" not in names]
-    more = dict(num_experts=meta["expert_count"], num_local_experts=meta["expert_count"],
-                num_experts_per_tok=meta["expert_used_count"], mlp_only_layers=dense, decoder_sparse_step=1,
-                moe_intermediate_size=meta.get("expert_feed_forward_length"), norm_topk_prob=True)
+    if "expert_feed_forward_length" not in meta:                 # Mixtral
+        return dict(num_local_experts=meta["expert_count"], num_experts_per_tok=meta["expert_used_count"])
+    more = dict(num_experts=meta["expert_count"], num_experts_per_tok=meta["expert_used_count"], mlp_only_layers=dense,
+                decoder_sparse_step=1, moe_intermediate_size=meta["expert_feed_forward_length"], norm_topk_prob=True)
     if "expert_shared_feed_forward_length" in meta:              # Qwen1.5-MoE-A2.7B: false
         more |= dict(shared_expert_intermediate_size=meta["expert_shared_feed_forward_length"], norm_topk_prob=False)
     return more

@@ -80,6 +80,45 @@ TEST_F(FolderTest, ConfigurationsThatDisagreeWithTheWeights) {
   }
 }
 
+// An expert more or fewer than the configuration says, another width, a layer that has none: named, never dropped.
+TEST(FolderOfExperts, ConfigurationsThatDisagreeWithTheWeights) {
+  const auto error_with = [](const std::string& name, const std::string& from, const std::string& to) -> std::string {
+    const test::TemporaryFolder folder;
+    std::filesystem::copy("tests/goldens/hf/" + name, folder.path());
+    std::string config = contents(folder.path() + "/config.json");
+    const size_t at = config.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    std::ofstream(folder.path() + "/config.json") << config.replace(at, from.size(), to);
+    try {
+      Engine({.model = folder.path(), .threads = 1});
+      return "";
+    } catch (const Exception& error) {
+      return error.what();
+    }
+  };
+  const std::vector<std::array<std::string, 4>> cases = {
+      {"tiny-qwen2moe", R"("num_experts": 6)", R"("num_experts": 5)",
+       "mlp.gate.weight': expected [5, 64], found [6, 64]"},
+      {"tiny-qwen2moe", R"("moe_intermediate_size": 64)", R"("moe_intermediate_size": 65)",
+       "experts.0.gate_proj.weight': expected [65, 64], found [64, 64]"},
+      {"tiny-qwen2moe", R"("shared_expert_intermediate_size": 96)", R"("shared_expert_intermediate_size": 64)",
+       "shared_expert.gate_proj.weight': expected [64, 64], found [96, 64]"},
+      {"tiny-qwen3moe", R"("decoder_sparse_step": 1)", R"("decoder_sparse_step": 2)",
+       "layers.0.mlp.gate_proj.weight' is missing"},
+      {"tiny-qwen2moe", R"("mlp_only_layers": [)", R"("mlp_only_layers": [2,)",
+       "layers.2.mlp.gate_proj.weight' is missing"},
+      {"tiny-qwen2moe", R"("qkv_bias": true)", R"("qkv_bias": false)", "_proj.bias: not part of a qwen2moe model"},
+      {"tiny-qwen3moe", R"("num_local_experts": 10)", R"("num_local_experts": 11)",
+       "mlp.gate.weight': expected [11, 54], found [10, 54]"},
+      {"tiny-mixtral", R"("intermediate_size": 45)", R"("intermediate_size": 44)",
+       "block_sparse_moe.experts.0.w1.weight': expected [44, 56], found [45, 56]"},
+  };
+  for (const auto& [name, from, to, expected] : cases) {
+    const std::string found = error_with(name, from, to);
+    EXPECT_NE(found.find(expected), std::string::npos) << to << "\n" << found;
+  }
+}
+
 // Whoever saved both a tied head and the embedding: a copy is none, anything else would be dropped unseen.
 TEST_F(FolderTest, HeadBesideATiedOne) {
   const std::string before = hash();

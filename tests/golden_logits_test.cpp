@@ -131,7 +131,8 @@ const auto kName = [](const auto& param) {
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenFolders,
-                         testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen2-yarn", "tiny-qwen3", "tiny-mistral"),
+                         testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen2-yarn", "tiny-qwen3", "tiny-mistral",
+                                         "tiny-qwen2moe", "tiny-qwen3moe", "tiny-mixtral"),
                          kName);
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,

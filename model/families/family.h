@@ -13,25 +13,13 @@ namespace pop {
 // In which layers config.json's sliding_window holds.
 enum class WindowRule : uint8_t {
   None,     // the field means nothing to this family
+  Unused,   // versions of transformers differ in what it would do: use_sliding_window must be false
   All,      // in all, where it is given; layer_types must agree
   ByLayer,  // layer_types says it, or use_sliding_window and max_window_layers
 };
 
-struct Family {
-  const char* architecture;          // general.architecture and the beginning of its keys; config.json's model_type
-  const char* hf_class;              // in config.json's "architectures"; null: folders of it are not read
-  bool in_gguf = true;               // false: in GGUF files such models call themselves something else
-  bool interleaved_in_gguf = false;  // converters permute W_q and W_k so that rotated pairs are neighbours
-  bool window_in_gguf = false;       // attention.sliding_window holds in all layers; else it is refused
-  bool qkv_bias = false, qk_norm = false;
-  WindowRule window = WindowRule::None;
-  int window_default = 0;         // where config.json has no sliding_window at all
-  bool experts = false;           // GGUF files may be of mixtures of experts
-  bool normalised_top_k = false;  // where they do not say it: the chosen experts' weights are divided by their sum
-};
-
-// Tensor names of a file format; {} is the layer number. All families of a format share them; which of them a model has, its
-// ModelSpec says. `output` may be absent: tied to the embedding.
+// Tensor names of a file format; {} is the layer number. All families of a format share them (of folders Mixtral's experts are called
+// otherwise); which of them a model has, its ModelSpec says. `output` may be absent: tied to the embedding.
 struct TensorNames {
   const char* embedding;
   const char* output_norm;
@@ -43,13 +31,40 @@ struct TensorNames {
   const char* ffn_norm;
   const char *gate, *up, *down;
   // Of a layer with experts: [experts, d]; [experts, f, d] twice, [experts, d, f]; of the shared expert its gate [d] and matrices.
+  // by_expert: a tensor for each expert, whose number is a second {}: [f, d] twice, [d, f]; and the gate is [1, d].
+  bool by_expert = false;
   const char* router = nullptr;
   const char *expert_gate = nullptr, *expert_up = nullptr, *expert_down = nullptr;
   const char* shared_gate = nullptr;
   const char *shared_gate_proj = nullptr, *shared_up = nullptr, *shared_down = nullptr;
   std::span<const char* const> ignored;  // tensors read elsewhere, or without effect on the result
 };
-extern const TensorNames kGgufNames, kHfNames;
+extern const TensorNames kGgufNames, kHfNames, kMixtralNames;
+
+// What config.json says of experts; width null: nothing, the family has none.
+struct HfExperts {
+  const char* width = nullptr;         // field of an expert's width
+  const char* shared_width = nullptr;  // of the shared one's; null: there is none
+  bool dense_layers = false;           // decoder_sparse_step and mlp_only_layers say which layers have one FFN
+  bool normalised = false;  // the chosen experts' weights always are; else norm_topk_prob says it, false by default
+};
+
+struct Family {
+  const char* architecture;          // general.architecture and the beginning of its keys
+  const char* hf_class;              // in config.json's "architectures"; null: folders of it are not read
+  const char* hf_type = nullptr;     // config.json's model_type; null: as architecture
+  bool in_gguf = true;               // false: in GGUF files such models call themselves something else
+  bool interleaved_in_gguf = false;  // converters permute W_q and W_k so that rotated pairs are neighbours
+  bool window_in_gguf = false;       // attention.sliding_window holds in all layers; else it is refused
+  bool qkv_bias = false, qk_norm = false;
+  WindowRule window = WindowRule::None;
+  int window_default = 0;         // where config.json has no sliding_window at all
+  bool experts = false;           // GGUF files may be of mixtures of experts
+  bool normalised_top_k = false;  // where they do not say it: the chosen experts' weights are divided by their sum
+  HfExperts hf_experts = {};
+  const TensorNames* hf_names = &kHfNames;
+  double hf_theta = 10000;  // where config.json has no rope_theta
+};
 
 // All of these throw Error naming the key or field: missing, out of range, not known, or not run by this engine.
 const Family& find_family(const GgufFile& file);
@@ -59,7 +74,7 @@ const Family& find_family(const JsonObject& config);
 // seen from the tensors, by the caller.
 ModelSpec read_spec(const GgufFile& file, const Family& family);
 ModelSpec read_spec(const JsonObject& config, const Family& family);
-// Of config.json, head_dim known already.
-RopeSpec read_rope(const JsonObject& config, int head_dim);
+// Of config.json, head_dim known already; theta: where it says none.
+RopeSpec read_rope(const JsonObject& config, int head_dim, double theta);
 
 }  // namespace pop

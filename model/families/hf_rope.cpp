@@ -71,11 +71,11 @@ JsonObject position_fields(const JsonObject& config) {
   return four ? *std::move(four) : JsonObject::parse("{}", "");
 }
 
-float read_theta(const JsonObject& config, const JsonObject& fields) {
+float read_theta(const JsonObject& config, const JsonObject& fields, double fallback) {
   const auto inside = fields.find_real("rope_theta", 1.0, 1e12), outside = config.find_real("rope_theta", 1.0, 1e12);
   if (inside && outside && *inside != *outside)
     config.refuse("rope_theta", fmt::format("{} as beside the kind of positions", *inside));
-  return float(inside ? *inside : outside.value_or(10000.0));
+  return float(inside ? *inside : outside.value_or(fallback));
 }
 
 // "type" is the older name of "rope_type"; of two that differ each version of transformers takes another.
@@ -89,14 +89,14 @@ std::string position_kind(const JsonObject& fields, const char*& key) {
 
 }  // namespace
 
-RopeSpec read_rope(const JsonObject& config, int head_dim) {
+RopeSpec read_rope(const JsonObject& config, int head_dim, double theta) {
   RopeSpec rope;
   rope.dim = head_dim;
   if (head_dim % 2 != 0) config.refuse("head_dim", "an even number");
   const JsonObject fields = position_fields(config);
   for (const auto& [key, value] : fields.all().items())
     if (value.is_object()) fields.refuse(key, "one kind of positions for all layers");
-  rope.theta = read_theta(config, fields);
+  rope.theta = read_theta(config, fields, theta);
   for (const JsonObject* at : {&config, &fields})
     if (const auto part = at->find_real("partial_rotary_factor", 0.0, 1.0); part && *part != 1.0)
       at->refuse("partial_rotary_factor", "1");

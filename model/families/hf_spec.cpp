@@ -3,6 +3,8 @@
 // change the result and is not run is refused. Fields not named here are not looked at.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/families/family.h"
 
@@ -40,6 +42,12 @@ void refuse_unknown(const JsonObject& config) {
 // Families by layer: layer_types, or what transformers makes of the older fields: windows from layer max_window_layers on. The
 // others' classes do not look at layer_types, which may therefore say nothing else.
 void read_windows(const JsonObject& config, const Family& family, ModelSpec& spec) {
+  if (family.window == WindowRule::Unused) {
+    if (config.flag("use_sliding_window", false)) config.refuse("use_sliding_window", "false");
+    for (const std::string& type : config.find_strings("layer_types").value_or(std::vector<std::string>()))
+      if (type != "full_attention") config.refuse("layer_types", "full_attention alone");
+    return;
+  }
   const auto said = config.find_int("sliding_window", 1, kMostContext);
   int window = said || config.has("sliding_window") ? int(said.value_or(0)) : family.window_default;
   int from = 0;
@@ -69,6 +77,31 @@ void read_windows(const JsonObject& config, const Family& family, ModelSpec& spe
   if (any) spec.windows = std::move(windows);
 }
 
+// "num_local_experts" is what transformers 5 calls the number for some of the classes that called it "num_experts" before.
+int expert_count(const JsonObject& config) {
+  const auto named = config.find_int("num_experts", 1, 1 << 16),
+             local = config.find_int("num_local_experts", 1, 1 << 16);
+  if (named && local && *named != *local) config.refuse("num_local_experts", fmt::format("{} as num_experts", *named));
+  if (!named && !local) config.refuse("num_experts", "an integer from 1 to 65536");
+  return int(named ? *named : *local);
+}
+
+void read_experts(const JsonObject& config, const HfExperts& rule, ModelSpec& spec) {
+  MoeSpec& moe = spec.moe;
+  moe.experts = expert_count(config);
+  moe.used = int(config.integer("num_experts_per_tok", 1, moe.experts));
+  moe.f = int(config.integer(rule.width, 1, 1 << 22));
+  if (rule.shared_width != nullptr) moe.shared_f = int(config.integer(rule.shared_width, 1, 1 << 22));
+  moe.normalised = rule.normalised || config.flag("norm_topk_prob", false);
+  moe.layers.assign(size_t(spec.layers), true);
+  if (!rule.dense_layers) return;
+  const auto step = config.find_int("decoder_sparse_step", 1, 1 << 20).value_or(1);
+  for (int l = 0; l < spec.layers; ++l) moe.layers[size_t(l)] = (l + 1) % step == 0;
+  for (const int64_t l : config.integers("mlp_only_layers", 0, spec.layers - 1)) moe.layers[size_t(l)] = false;
+  if (std::find(moe.layers.begin(), moe.layers.end(), true) == moe.layers.end())
+    config.refuse(step > spec.layers ? "decoder_sparse_step" : "mlp_only_layers", "a layer with experts");
+}
+
 // Angles are recomputed from config.json.
 constexpr const char* kIgnored[] = {"model.layers.{}.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"};
 
@@ -91,17 +124,36 @@ const TensorNames kHfNames{.embedding = "model.embed_tokens.weight",
                            .gate = "model.layers.{}.mlp.gate_proj.weight",
                            .up = "model.layers.{}.mlp.up_proj.weight",
                            .down = "model.layers.{}.mlp.down_proj.weight",
+                           .by_expert = true,
+                           .router = "model.layers.{}.mlp.gate.weight",
+                           .expert_gate = "model.layers.{}.mlp.experts.{}.gate_proj.weight",
+                           .expert_up = "model.layers.{}.mlp.experts.{}.up_proj.weight",
+                           .expert_down = "model.layers.{}.mlp.experts.{}.down_proj.weight",
+                           .shared_gate = "model.layers.{}.mlp.shared_expert_gate.weight",
+                           .shared_gate_proj = "model.layers.{}.mlp.shared_expert.gate_proj.weight",
+                           .shared_up = "model.layers.{}.mlp.shared_expert.up_proj.weight",
+                           .shared_down = "model.layers.{}.mlp.shared_expert.down_proj.weight",
                            .ignored = kIgnored};
+
+const TensorNames kMixtralNames = [] {
+  TensorNames names = kHfNames;
+  names.router = "model.layers.{}.block_sparse_moe.gate.weight";
+  names.expert_gate = "model.layers.{}.block_sparse_moe.experts.{}.w1.weight";
+  names.expert_up = "model.layers.{}.block_sparse_moe.experts.{}.w3.weight";
+  names.expert_down = "model.layers.{}.block_sparse_moe.experts.{}.w2.weight";
+  return names;
+}();
 
 ModelSpec read_spec(const JsonObject& config, const Family& family) {
   ModelSpec spec;
   spec.architecture = family.architecture;
   read_sizes(config, spec);
   refuse_unknown(config);
-  spec.qkv_bias = family.qkv_bias;
+  if (family.hf_experts.width != nullptr) read_experts(config, family.hf_experts, spec);
+  spec.qkv_bias = family.qkv_bias && (spec.moe.experts == 0 || config.flag("qkv_bias", true));
   spec.qk_norm = family.qk_norm;
   if (family.window != WindowRule::None) read_windows(config, family, spec);
-  spec.rope = read_rope(config, spec.head_dim);
+  spec.rope = read_rope(config, spec.head_dim, family.hf_theta);
   if (spec.rope.scaling == RopeSpec::Scaling::Dynamic) spec.context_limit = spec.context_trained;
   return spec;
 }

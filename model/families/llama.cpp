@@ -1,5 +1,5 @@
-// Llama 1 to 3.x, SmolLM2, TinyLlama and their like; Mistral, whose GGUF files are of this family, some with a window, and
-// Mixtral's, with experts.
+// Llama 1 to 3.x, SmolLM2, TinyLlama and their like; Mistral and Mixtral, whose GGUF files are of this family, some with a
+// window, Mixtral's with experts in every layer.
 #include "model/families/families.h"
 
 namespace pop {
@@ -16,5 +16,13 @@ const Family kMistral{.architecture = "mistral",
                       .in_gguf = false,
                       .window = WindowRule::All,
                       .window_default = 4096};
+
+const Family kMixtral{.architecture = "mixtral",
+                      .hf_class = "MixtralForCausalLM",
+                      .in_gguf = false,
+                      .window = WindowRule::All,
+                      .hf_experts = {.width = "intermediate_size", .normalised = true},
+                      .hf_names = &kMixtralNames,
+                      .hf_theta = 1e6};
 
 }  // namespace pop

@@ -3,6 +3,14 @@
 
 namespace pop {
 
-const Family kQwen2Moe{.architecture = "qwen2moe", .hf_class = nullptr, .qkv_bias = true, .experts = true};
+const Family kQwen2Moe{
+    .architecture = "qwen2moe",
+    .hf_class = "Qwen2MoeForCausalLM",
+    .hf_type = "qwen2_moe",
+    .qkv_bias = true,
+    .window = WindowRule::Unused,
+    .experts = true,
+    .hf_experts = {
+        .width = "moe_intermediate_size", .shared_width = "shared_expert_intermediate_size", .dense_layers = true}};
 
 }  // namespace pop

@@ -3,7 +3,13 @@
 
 namespace pop {
 
-const Family kQwen3Moe{
-    .architecture = "qwen3moe", .hf_class = nullptr, .qk_norm = true, .experts = true, .normalised_top_k = true};
+const Family kQwen3Moe{.architecture = "qwen3moe",
+                       .hf_class = "Qwen3MoeForCausalLM",
+                       .hf_type = "qwen3_moe",
+                       .qk_norm = true,
+                       .window = WindowRule::Unused,
+                       .experts = true,
+                       .normalised_top_k = true,
+                       .hf_experts = {.width = "moe_intermediate_size", .dense_layers = true}};
 
 }  // namespace pop

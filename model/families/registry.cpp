@@ -4,7 +4,7 @@
 namespace pop {
 namespace {
 
-const Family* const kFamilies[] = {&kLlama, &kMistral, &kQwen2, &kQwen2Moe, &kQwen3, &kQwen3Moe};
+const Family* const kFamilies[] = {&kLlama, &kMistral, &kMixtral, &kQwen2, &kQwen2Moe, &kQwen3, &kQwen3Moe};
 
 }  // namespace
 
@@ -25,8 +25,9 @@ const Family& find_family(const JsonObject& config) {
   for (const Family* family : kFamilies) {
     if (family->hf_class == nullptr) continue;
     if (classes && classes->size() == 1 && (*classes)[0] == family->hf_class) {
-      if (const auto type = config.find_string("model_type"); type && *type != family->architecture)
-        config.refuse("model_type", fmt::format("{}, that of {}", family->architecture, family->hf_class));
+      const char* const expected = family->hf_type != nullptr ? family->hf_type : family->architecture;
+      if (const auto type = config.find_string("model_type"); type && *type != expected)
+        config.refuse("model_type", fmt::format("{}, that of {}", expected, family->hf_class));
       return *family;
     }
     known += (known.empty() ? "" : ", ") + std::string(family->hf_class);
