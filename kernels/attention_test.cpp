@@ -11,7 +11,8 @@ namespace pop::kernel_test {
 namespace {
 
 constexpr double kEps = 0x1p-24;
-constexpr double kExp = 3e-7;  // relative error of a table's exponential, with room
+constexpr double kExp = 3e-7;   // relative error of a table's exponential, with room
+constexpr double kTanh = 7e-7;  // and of its hyperbolic tangent
 constexpr KvType kTypes[] = {KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0};
 
 class Attention : public IsaTest {};
@@ -127,6 +128,7 @@ TEST_P(Attention, CodesOfQ80) {
 
 struct Case {
   int tokens, group, dim, position, first, last, window = 0;
+  float cap = 0;
   int positions() const { return std::min(last, position + tokens); }
   // The positions that row r sees.
   int end(int r) const { return std::min(last, position + r / group + 1); }
@@ -155,6 +157,7 @@ Parts attend(const KernelTable& table, const Case& c, const Cache& cache, const 
                    .first = c.first,
                    .last = c.last,
                    .scale = 0.3f,
+                   .cap = c.cap,
                    .out = parts.out.data(),
                    .tops = parts.tops.data(),
                    .totals = parts.totals.data(),
@@ -174,9 +177,11 @@ void compare(const KernelTable& table, const Case& c, const Cache& cache, const 
       const double term = double(q[r * c.dim + i]) * double(0.3f) * cache.key(t, i);
       dot += term, size += std::fabs(term);
     }
+    if (c.cap != 0) dot = double(c.cap) * std::tanh(dot / double(c.cap));
     score.push_back(dot);
     top = std::max(top, dot);
-    error = std::max(error, (c.dim + 4) * kEps * size);  // absolute error of a score = relative one of its weight
+    // Absolute error of a score = relative one of its weight; tanh shrinks what went in.
+    error = std::max(error, (c.dim + 4) * kEps * size + (c.cap != 0 ? kTanh * std::fabs(dot) : 0));
   }
   if (begin >= end) {  // its window lies past the range
     EXPECT_EQ(parts.tops[size_t(r)], -INFINITY);
@@ -203,13 +208,14 @@ void compare(const KernelTable& table, const Case& c, const Cache& cache, const 
   }
 }
 
-const Case kCases[] = {{1, 3, 64, 0, 0, 1000},       {1, 3, 64, 36, 0, 1000},       {1, 1, 64, 129, 64, 1000},
-                       {1, 8, 128, 18, 0, 1000},     {1, 7, 80, 150, 128, 1000},    {1, 2, 10, 5, 0, 1000},
-                       {1, 4, 32, 199, 0, 128},      {5, 1, 64, 62, 0, 1000},       {3, 4, 96, 126, 64, 1000},
-                       {33, 3, 64, 40, 0, 1000},     {32, 1, 32, 0, 0, 1000},       {7, 5, 128, 61, 0, 1000},
-                       {40, 2, 10, 64, 64, 100},     {1, 3, 64, 199, 0, 1000, 50},  {1, 2, 32, 199, 64, 128, 130},
-                       {5, 4, 80, 126, 64, 1000, 1}, {33, 3, 64, 100, 0, 1000, 70}, {40, 1, 32, 64, 0, 1000, 7},
-                       {4, 2, 64, 140, 64, 128, 15}};
+const Case kCases[] = {
+    {1, 3, 64, 0, 0, 1000},       {1, 3, 64, 36, 0, 1000},          {1, 1, 64, 129, 64, 1000},
+    {1, 8, 128, 18, 0, 1000},     {1, 7, 80, 150, 128, 1000},       {1, 2, 10, 5, 0, 1000},
+    {1, 4, 32, 199, 0, 128},      {5, 1, 64, 62, 0, 1000},          {3, 4, 96, 126, 64, 1000},
+    {33, 3, 64, 40, 0, 1000},     {32, 1, 32, 0, 0, 1000},          {7, 5, 128, 61, 0, 1000},
+    {40, 2, 10, 64, 64, 100},     {1, 3, 64, 199, 0, 1000, 50},     {1, 2, 32, 199, 64, 128, 130},
+    {5, 4, 80, 126, 64, 1000, 1}, {33, 3, 64, 100, 0, 1000, 70},    {40, 1, 32, 64, 0, 1000, 7},
+    {4, 2, 64, 140, 64, 128, 15}, {1, 2, 64, 199, 0, 1000, 0, 5.f}, {33, 2, 80, 40, 0, 1000, 20, 2.f}};
 
 TEST_P(Attention, EqualsFloat64) {
   for (const Case& c : kCases)
@@ -246,7 +252,7 @@ TEST_P(Attention, CutsChangeNoBit) {
       for (int t = 0; t < c.tokens; ++t)
         for (int g = 0; g < c.group; ++g) {
           const int row = t * c.group + g;
-          const Case one{1, 1, c.dim, c.position + t, c.first, c.last, c.window};
+          const Case one{1, 1, c.dim, c.position + t, c.first, c.last, c.window, c.cap};
           const Parts alone = attend(table(), one, cache, q.data() + row * c.dim);
           ASSERT_EQ(std::memcmp(alone.out.data(), parts.out.data() + row * c.dim, size_t(c.dim) * 4), 0)
               << t << " " << g;

@@ -59,6 +59,7 @@ struct AttentionArgs {
   int window = 0;            // positions that a token sees at most, its own counted; 0: all
   int first = 0, last = 0;   // [first, last) take part; first a multiple of kKeyBlock
   float scale = 1.f;         // of q before the scores
+  float cap = 0.f;           // a score s counts as cap * tanh(s / cap); 0: as it is
   float* out = nullptr;      // [tokens, group, head_dim]
   float* tops = nullptr;     // [tokens, group]
   float* totals = nullptr;   // [tokens, group]
@@ -102,6 +103,8 @@ struct KernelTable {
   void (*add)(const float* x, int n, float* y);  // y += x
   // gate_up: [2 * f], pairs (gate, up) of a unit-2 matrix's output; h[i] = silu(gate_i) * up_i for channels list[begin .. end).
   void (*silu_mul)(const float* gate_up, IndexList list, int begin, int end, float* h);
+  // The same with gelu(gate_i), the form with tanh: gelu(g) = g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))).
+  void (*gelu_mul)(const float* gate_up, IndexList list, int begin, int end, float* h);
   // Rotates pairs of one head. interleaved: pairs (2i, 2i+1), else (i, i + dim/2). cos_sin: [dim] as cos_0, sin_0, cos_1, ...
   void (*rope)(float* head, int dim, bool interleaved, const float* cos_sin);
   // One position's key or value, x : [head_dim], into a head's range (kv.h); position: within it.
@@ -114,6 +117,7 @@ struct KernelTable {
                           int count, int head_dim, float* y);
 
   // --- logits
+  void (*soft_cap)(float* x, int n, float cap);  // x = cap * tanh(x / cap)
   int (*argmax)(const float* x, int n);          // ties to the lowest index; NaN never wins
   double (*log_sum_exp)(const float* x, int n);  // natural logarithm, sum in float64
   bool (*all_finite)(const float* x, int n);

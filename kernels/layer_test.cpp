@@ -54,26 +54,67 @@ TEST_P(Layer, Add) {
   }
 }
 
-TEST_P(Layer, SiluMul) {
+using GateMul = void (*)(const float*, IndexList, int, int, float*);
+
+// Gates from small to absurd against want(gate), a double, and its tolerance; then cut, and through lists.
+template <class Want>
+void check_gate_mul(GateMul gate_mul, Want&& want_of) {
   constexpr int kF = 301;
   std::vector<float> gate_up = random_vector(2 * kF, 3, 4.f);
-  gate_up[0] = 80.f, gate_up[2] = -80.f, gate_up[4] = 0.f, gate_up[6] = 500.f, gate_up[8] = -500.f;
+  gate_up[0] = 80.f, gate_up[2] = -80.f, gate_up[4] = 0.f, gate_up[6] = 500.f, gate_up[8] = -500.f, gate_up[10] = 1e-6f;
   std::vector<float> whole(kF, -77.f);
-  table().silu_mul(gate_up.data(), {nullptr, kF}, 0, kF, whole.data());
+  gate_mul(gate_up.data(), {nullptr, kF}, 0, kF, whole.data());
   for (size_t i = 0; i < kF; ++i) {
-    const double gate = gate_up[2 * i], up = gate_up[2 * i + 1], want = gate / (1 + std::exp(-gate)) * up;
-    ASSERT_NEAR(whole[i], want, (kExp + 4 * kEps) * std::fabs(want) + 1e-33) << gate << " " << up;
+    const double gate = gate_up[2 * i], up = gate_up[2 * i + 1];
+    const auto [want, tolerance] = want_of(gate);
+    ASSERT_NEAR(whole[i], want * up, tolerance * std::fabs(up) + 1e-33) << gate << " " << up;
   }
   std::vector<float> cut(kF, -77.f);
-  for (int i = 0; i < kF; i += 7) table().silu_mul(gate_up.data(), {nullptr, kF}, i, std::min(kF, i + 7), cut.data());
+  for (int i = 0; i < kF; i += 7) gate_mul(gate_up.data(), {nullptr, kF}, i, std::min(kF, i + 7), cut.data());
   EXPECT_TRUE(same_bits(cut, whole));
   for (const double keep : {0.0, 0.5, 0.98, 1.0}) {
     const std::vector<int32_t> list = random_list(kF, keep, 4);
     std::vector<float> h(kF, -77.f), want(kF, -77.f);
     for (const int32_t i : list) want[size_t(i)] = whole[size_t(i)];
-    table().silu_mul(gate_up.data(), {list.data(), int(list.size())}, 0, int(list.size()), h.data());
+    gate_mul(gate_up.data(), {list.data(), int(list.size())}, 0, int(list.size()), h.data());
     EXPECT_TRUE(same_bits(h, want)) << keep;
   }
+}
+
+TEST_P(Layer, SiluMul) {
+  check_gate_mul(table().silu_mul, [](double gate) {
+    const double want = gate / (1 + std::exp(-gate));
+    return std::pair(want, (kExp + 4 * kEps) * std::fabs(want));
+  });
+}
+
+// The definition with tanh, whose sum cancels where the gate is far below 0; the argument is rounded before the exponential.
+TEST_P(Layer, GeluMul) {
+  check_gate_mul(table().gelu_mul, [](double gate) {
+    const double u = std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate);
+    const double want = gate / 2 * (1 + std::tanh(u));
+    return std::pair(want, (kExp + (4 + 8 * std::fabs(u)) * kEps) * std::fabs(want) + 4e-16 * std::fabs(gate));
+  });
+}
+
+TEST_P(Layer, SoftCap) {
+  constexpr double kTanh = 7e-7;
+  for (const int n : {1, 7, 16, 33, 600})
+    for (const float cap : {0.5f, 30.f}) {
+      std::vector<float> x = random_vector(n, 5, 20.f), whole = x, cut = x;
+      x[0] = whole[0] = cut[0] = 1e-5f;
+      if (n > 6) x[5] = whole[5] = cut[5] = -1e30f, x[6] = whole[6] = cut[6] = INFINITY;
+      table().soft_cap(whole.data(), n, cap);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double want = double(cap) * std::tanh(double(x[i]) / double(cap));
+        ASSERT_NEAR(whole[i], want, kTanh * std::fabs(want)) << x[i] << " " << cap;
+      }
+      for (int i = 0; i < n; i += 5) table().soft_cap(cut.data() + i, std::min(5, n - i), cap);
+      EXPECT_TRUE(same_bits(cut, whole)) << n;
+    }
+  float nan = NAN;
+  table().soft_cap(&nan, 1, 30.f);
+  EXPECT_TRUE(std::isnan(nan));
 }
 
 TEST_P(Layer, Rope) {

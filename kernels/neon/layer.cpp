@@ -16,7 +16,24 @@ POP_INLINE void store_pairs(float* p, VF even, VF odd) {
   vst2q_f32(p + 8, {{even.b, odd.b}});
 }
 
-POP_INLINE VF silu_times(VF gate, VF up) { return mul(div(gate, add(set1(1.f), exp(sub(zero(), gate)))), up); }
+template <class Act>
+void gate_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
+  alignas(16) float pairs[2 * kLanes], out[kLanes];
+  for (int i = begin; i < end; i += kLanes) {
+    const int n = end - i < kLanes ? end - i : kLanes, first = at(list, i);
+    VF gate, up;
+    if (n == kLanes && at(list, i + n - 1) - first == n - 1) {  // ascending, so they lie side by side
+      load_pairs(gate_up + 2 * size_t(first), gate, up);
+      store(h + first, gate_times<Act>(gate, up));
+      continue;
+    }
+    for (int k = 0; k < kLanes; ++k)
+      __builtin_memcpy(pairs + 2 * k, gate_up + 2 * size_t(at(list, i + (k < n ? k : 0))), 8);
+    load_pairs(pairs, gate, up);
+    store(out, gate_times<Act>(gate, up));
+    for (int k = 0; k < n; ++k) h[at(list, i + k)] = out[k];
+  }
+}
 
 }  // namespace
 
@@ -39,21 +56,10 @@ void add_to(const float* x, int n, float* y) {
 }
 
 void silu_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
-  alignas(16) float pairs[2 * kLanes], out[kLanes];
-  for (int i = begin; i < end; i += kLanes) {
-    const int n = end - i < kLanes ? end - i : kLanes, first = at(list, i);
-    VF gate, up;
-    if (n == kLanes && at(list, i + n - 1) - first == n - 1) {  // ascending, so they lie side by side
-      load_pairs(gate_up + 2 * size_t(first), gate, up);
-      store(h + first, silu_times(gate, up));
-      continue;
-    }
-    for (int k = 0; k < kLanes; ++k)
-      __builtin_memcpy(pairs + 2 * k, gate_up + 2 * size_t(at(list, i + (k < n ? k : 0))), 8);
-    load_pairs(pairs, gate, up);
-    store(out, silu_times(gate, up));
-    for (int k = 0; k < n; ++k) h[at(list, i + k)] = out[k];
-  }
+  gate_mul<Silu>(gate_up, list, begin, end, h);
+}
+void gelu_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
+  gate_mul<Gelu>(gate_up, list, begin, end, h);
 }
 
 void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
@@ -81,6 +87,12 @@ void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
     a = a0 * cos - b0 * sin;
     b = a0 * sin + b0 * cos;
   }
+}
+
+void soft_cap(float* x, int n, float cap) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, soft_capped(load(x + i), set1(cap)));
+  if (i < n) store_first(x + i, n - i, soft_capped(load_first(x + i, n - i), set1(cap)));
 }
 
 int argmax(const float* x, int n) {

@@ -18,7 +18,9 @@ void POP_FILL(KernelTable& t) {
   t.rms_norm = POP_ISA::rms_norm;
   t.add = POP_ISA::add_to;
   t.silu_mul = POP_ISA::silu_mul;
+  t.gelu_mul = POP_ISA::gelu_mul;
   t.rope = POP_ISA::rope;
+  t.soft_cap = POP_ISA::soft_cap;
   t.argmax = POP_ISA::argmax;
   t.add_squares = POP_ISA::add_squares;
   t.channel_scores = POP_ISA::channel_scores;

@@ -84,6 +84,7 @@ void attend(const AttentionArgs& a, const float* q, size_t first, size_t end, fl
     for (size_t j = 0; j < count; ++j) {
       score[j] = 0;
       for (size_t i = 0; i < dim; ++i) score[j] += q[i] * a.scale * key_at(a.type, keys, dim, at + j, i);
+      if (a.cap != 0) score[j] = a.cap * std::tanh(score[j] / a.cap);
       largest = std::max(largest, score[j]);
     }
     const float shrink = std::exp(top - largest);

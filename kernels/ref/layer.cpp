@@ -26,6 +26,15 @@ void silu_mul(const float* gate_up, IndexList list, int begin, int end, float* h
   }
 }
 
+void gelu_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
+  // (1 + tanh u) / 2 = 1 / (1 + e^-2u), without the cancellation of the left side where u is far below 0.
+  constexpr float kLinear = 1.5957691216f, kCubic = 0.0713548163f;  // 2 sqrt(2 / pi), and that times 0.044715
+  for (int i = begin; i < end; ++i) {
+    const float gate = gate_up[2 * size_t(list[i])], up = gate_up[2 * size_t(list[i]) + 1];
+    h[list[i]] = gate / (1.f + std::exp(-gate * (kLinear + kCubic * gate * gate))) * up;
+  }
+}
+
 void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
   for (int i = 0; i < dim / 2; ++i) {
     float& a = head[interleaved ? 2 * i : i];
@@ -34,6 +43,10 @@ void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
     a = a0 * cos - b0 * sin;
     b = a0 * sin + b0 * cos;
   }
+}
+
+void soft_cap(float* x, int n, float cap) {
+  for (int i = 0; i < n; ++i) x[i] = cap * std::tanh(x[i] / cap);
 }
 
 int argmax(const float* x, int n) {

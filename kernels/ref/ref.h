@@ -21,6 +21,7 @@ void gemm_columns(const Matrix& w, const Acts& x, int row0, int row1, float* y, 
 void rms_norm(const float* x, const float* weight, int n, float eps, float* out);
 void add(const float* x, int n, float* y);
 void silu_mul(const float* gate_up, IndexList list, int begin, int end, float* h);
+void gelu_mul(const float* gate_up, IndexList list, int begin, int end, float* h);
 void rope(float* head, int dim, bool interleaved, const float* cos_sin);
 void store_key(const float* x, int head_dim, KvType type, int position, void* keys);
 void store_value(const float* x, int head_dim, KvType type, int position, void* values);
@@ -28,6 +29,7 @@ void attention(const AttentionArgs& args);
 void attention_merge(const float* parts, size_t stride, const float* tops, const float* totals, size_t step, int count,
                      int head_dim, float* y);
 
+void soft_cap(float* x, int n, float cap);
 int argmax(const float* x, int n);
 double log_sum_exp(const float* x, int n);
 bool all_finite(const float* x, int n);

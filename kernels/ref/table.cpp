@@ -18,11 +18,13 @@ void fill_scalar_table(KernelTable& t) {
   t.rms_norm = ref::rms_norm;
   t.add = ref::add;
   t.silu_mul = ref::silu_mul;
+  t.gelu_mul = ref::gelu_mul;
   t.rope = ref::rope;
   t.store_key = ref::store_key;
   t.store_value = ref::store_value;
   t.attention = ref::attention;
   t.attention_merge = ref::attention_merge;
+  t.soft_cap = ref::soft_cap;
   t.argmax = ref::argmax;
   t.log_sum_exp = ref::log_sum_exp;
   t.all_finite = ref::all_finite;

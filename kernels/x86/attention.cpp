@@ -182,6 +182,8 @@ void tile(const AttentionArgs& a, const Block& b, int row, const float* q) {
   float shrink[H];
   const int dim = a.head_dim;
   block_scores<K, H, Ahead>(b.keys, q, dim, score);
+  for (int j = 0; a.cap != 0 && j < H * kKeyBlock; j += kLanes)
+    store(score + j, soft_capped(load(score + j), set1(a.cap)));
   int most = 0;
   for (int h = 0; h < H; ++h) {
     const int seen = a.position + (row + h) / a.group + 1 - b.begin, n = seen < b.count ? seen : b.count;

@@ -88,8 +88,6 @@ POP_INLINE void store_halves(uint16_t* p, VF v) {
 }
 #endif
 
-POP_INLINE VF silu_times(VF gate, VF up) { return mul(div(gate, add(set1(1.f), exp(sub(zero(), gate)))), up); }
-
 // exp(x[i] - top) for a masked rest adds nothing.
 POP_INLINE VF exp_first(const float* x, int n, float top) {
   alignas(64) float lanes[kLanes];
@@ -121,6 +119,25 @@ struct Scores {
   }
 };
 
+template <class Act>
+void gate_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
+  alignas(64) float pairs[2 * kLanes], out[kLanes];
+  for (int i = begin; i < end; i += kLanes) {
+    const int n = end - i < kLanes ? end - i : kLanes, first = at(list, i);
+    VF gate, up;
+    if (n == kLanes && at(list, i + n - 1) - first == n - 1) {  // ascending, so they lie side by side
+      split_pairs(load(gate_up + 2 * size_t(first)), load(gate_up + 2 * size_t(first) + kLanes), gate, up);
+      store(h + first, gate_times<Act>(gate, up));
+      continue;
+    }
+    for (int k = 0; k < kLanes; ++k)
+      __builtin_memcpy(pairs + 2 * k, gate_up + 2 * size_t(at(list, i + (k < n ? k : 0))), 8);
+    split_pairs(load(pairs), load(pairs + kLanes), gate, up);
+    store(out, gate_times<Act>(gate, up));
+    for (int k = 0; k < n; ++k) h[at(list, i + k)] = out[k];
+  }
+}
+
 }  // namespace
 
 void rms_norm(const float* x, const float* weight, int n, float eps, float* out) {
@@ -142,21 +159,10 @@ void add_to(const float* x, int n, float* y) {
 }
 
 void silu_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
-  alignas(64) float pairs[2 * kLanes], out[kLanes];
-  for (int i = begin; i < end; i += kLanes) {
-    const int n = end - i < kLanes ? end - i : kLanes, first = at(list, i);
-    VF gate, up;
-    if (n == kLanes && at(list, i + n - 1) - first == n - 1) {  // ascending, so they lie side by side
-      split_pairs(load(gate_up + 2 * size_t(first)), load(gate_up + 2 * size_t(first) + kLanes), gate, up);
-      store(h + first, silu_times(gate, up));
-      continue;
-    }
-    for (int k = 0; k < kLanes; ++k)
-      __builtin_memcpy(pairs + 2 * k, gate_up + 2 * size_t(at(list, i + (k < n ? k : 0))), 8);
-    split_pairs(load(pairs), load(pairs + kLanes), gate, up);
-    store(out, silu_times(gate, up));
-    for (int k = 0; k < n; ++k) h[at(list, i + k)] = out[k];
-  }
+  gate_mul<Silu>(gate_up, list, begin, end, h);
+}
+void gelu_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
+  gate_mul<Gelu>(gate_up, list, begin, end, h);
 }
 
 void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
@@ -185,6 +191,12 @@ void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
     a = a0 * cos - b0 * sin;
     b = a0 * sin + b0 * cos;
   }
+}
+
+void soft_cap(float* x, int n, float cap) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, soft_capped(load(x + i), set1(cap)));
+  if (i < n) store_first(x + i, n - i, soft_capped(load_first(x + i, n - i), set1(cap)));
 }
 
 int argmax(const float* x, int n) {

@@ -18,11 +18,13 @@ void POP_FILL(KernelTable& t) {
   t.rms_norm = POP_ISA::rms_norm;
   t.add = POP_ISA::add_to;
   t.silu_mul = POP_ISA::silu_mul;
+  t.gelu_mul = POP_ISA::gelu_mul;
   t.rope = POP_ISA::rope;
   t.store_key = POP_ISA::store_key;
   t.store_value = POP_ISA::store_value;
   t.attention = POP_ISA::attention;
   t.attention_merge = POP_ISA::attention_merge;
+  t.soft_cap = POP_ISA::soft_cap;
   t.argmax = POP_ISA::argmax;
   t.log_sum_exp = POP_ISA::log_sum_exp;
   t.all_finite = POP_ISA::all_finite;
