@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 
 #include "base/error.h"
@@ -60,6 +64,56 @@ TEST(Sampler, DrawsFollowTheSoftmax) {
   EXPECT_NEAR(draws({.temp = 1}, {0, 1}, 20000)[1] / 20000.0, 0.731, 0.015);
   EXPECT_NEAR(draws({.temp = 2}, {0, 1}, 20000)[1] / 20000.0, 0.622, 0.015);
   EXPECT_NEAR(draws({.temp = 1e8}, {0, 1}, 20000)[1] / 20000.0, 0.5, 0.015);
+}
+
+// A vocabulary of several blocks whose logits fall slowly and quickly: each filter against its definition, token by token, over
+// everything sorted; draws against the softmax over what is kept.
+TEST(Sampler, LargeVocabulariesKeepWhatTheDefinitionKeeps) {
+  for (const double step : {0.0, 0.001, 0.02, 3.0}) {
+    std::vector<float> logits(3000);
+    for (size_t i = 0; i < logits.size(); ++i) logits[i] = float(-step * double((i * 1237) % logits.size()));
+    for (const SamplingOptions& options : {SamplingOptions{.temp = 0.7},
+                                           {.temp = 0.7, .top_k = 40},
+                                           {.temp = 0.7, .top_p = 0.9},
+                                           {.temp = 1.5, .top_p = 0.99999},
+                                           {.temp = 0.7, .min_p = 0.05},
+                                           {.temp = 0.7, .min_p = 1e-12},
+                                           {.temp = 1, .top_k = 50, .top_p = 0.6, .min_p = 0.01}}) {
+      std::vector<size_t> order(logits.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+      if (options.top_k > 0) order.resize(size_t(options.top_k));
+      double total = 0, sum = 0;
+      for (const size_t id : order) total += std::exp(double(logits[id]));
+      size_t kept = 0;
+      while (kept < order.size() && (kept == 0 || sum < options.top_p * total))
+        sum += std::exp(double(logits[order[kept++]]));
+      if (options.top_p >= 1) kept = order.size();
+      while (kept > 1 && std::exp(double(logits[order[kept - 1]])) < options.min_p) --kept;
+      order.resize(kept);
+      std::vector<double> share(logits.size());
+      double all = 0, mean = 0, drawn = 0;
+      for (const size_t id : order) all += share[id] = std::exp(double(logits[id]) / options.temp);
+      constexpr int kDraws = 400;
+      for (const size_t id : order) mean += share[id] / all * double(id);
+      double spread = 0;
+      for (const size_t id : order) spread += share[id] / all * (double(id) - mean) * (double(id) - mean);
+      for (const auto& [id, times] : draws(options, logits, kDraws)) {
+        ASSERT_GT(share[size_t(id)], 0) << "token " << id << " was cut, step " << step;
+        drawn += double(id) * times / kDraws;
+      }
+      EXPECT_NEAR(drawn, mean, 4 * std::sqrt(spread / kDraws) + 1e-9) << "step " << step << ", kept " << kept;
+    }
+  }
+}
+
+TEST(Sampler, InfiniteLogitsAreNeverDrawn) {
+  std::vector<float> logits(5000, -std::numeric_limits<float>::infinity());
+  logits[4100] = 1;
+  logits[4101] = 1;
+  for (const SamplingOptions& options :
+       {SamplingOptions{.temp = 1}, {.temp = 1, .top_k = 100}, {.temp = 1, .top_p = 0.999}})
+    for (const auto& [id, times] : draws(options, logits, 200)) EXPECT_TRUE(id == 4100 || id == 4101) << id;
 }
 
 TEST(Sampler, RefusesWhatIsOutOfRange) {

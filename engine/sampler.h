@@ -24,8 +24,9 @@ class Sampler {
     int32_t id;
   };
   void penalise(std::span<const int32_t> seen);
-  void filter();
-  double uniform();  // [0, 1)
+  int32_t draw_from_all(float best);
+  void filter(float best);  // best: the largest of logits_
+  double uniform();         // [0, 1)
 
   SamplingOptions options_;
   const KernelTable& kernels_;

@@ -133,7 +133,7 @@ void Session::Impl::end_prefill(Sequence& s, int tokens_to_come, const Observati
 SessionMemory Session::Impl::memory() const {
   SessionMemory held;
   held.kv = engine.info.kv_bytes_per_token * uint64_t(sequence.length);
-  for (const PackedFfn& p : sequence.packed) held.packed += p.gate_up_memory.size() + p.down_memory.size();
+  held.packed += sequence.packed_memory.size();
   return held;
 }
 

@@ -215,9 +215,9 @@ TEST_P(Layer, AbsScores) {
           ASSERT_NEAR(out[size_t(u)], total, (cols + 8) * kEps * total) << traits(type).name << " unit " << u;
         }
         const std::vector<int32_t> list = {0, 2, 3};
-        AlignedBuffer memory;
+        AlignedBuffer memory(pack_bytes(m.w, {list.data(), 3}));
         PackedTables tables;
-        const Matrix packed = pop::pack(m.w, {list.data(), 3}, memory, tables);
+        const Matrix packed = pop::pack(m.w, {list.data(), 3}, memory.data(), tables);
         table().abs_scores(packed, x.data(), norm, {list.data(), 3}, 1, 3, some.data());
         EXPECT_EQ(some, (std::vector<float>{-77.f, -77.f, out[2], out[3], -77.f}));
       }

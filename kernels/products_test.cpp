@@ -170,9 +170,9 @@ void check_unit_bits(const KernelTable& table, UnitsFn f, const Case& c, const T
         for (int k = 0; k < c.unit; ++k)
           only[size_t(t * c.rows + u * c.unit + k)] = whole[size_t(t * c.rows + u * c.unit + k)];
     ASSERT_TRUE(same_bits(run_units(f, m.w, x, list), only)) << name_of(c) << " list";
-    AlignedBuffer memory;
+    AlignedBuffer memory(pack_bytes(m.w, list));
     PackedTables tables;
-    const Matrix packed = pop::pack(m.w, list, memory, tables);
+    const Matrix packed = pop::pack(m.w, list, memory.data(), tables);
     ASSERT_TRUE(same_bits(run_units(f, packed, x, list), only)) << name_of(c) << " packed";
   }
 }
@@ -221,9 +221,9 @@ TEST_P(Products, AxpyColumns) {
       expect_near(e, y, name_of(c));
       expect_near(e, y, run_axpy(scalar(), m.w, acts.acts, 1, list), name_of(c) + " scalar");
       ASSERT_TRUE(keep < 1.0 || same_bits(y, full)) << name_of(c) << " explicit full list";
-      AlignedBuffer memory;
+      AlignedBuffer memory(pack_bytes(m.w, list));
       PackedTables tables;
-      ASSERT_TRUE(same_bits(run_axpy(table(), pop::pack(m.w, list, memory, tables), acts.acts, 1, list), y))
+      ASSERT_TRUE(same_bits(run_axpy(table(), pop::pack(m.w, list, memory.data(), tables), acts.acts, 1, list), y))
           << name_of(c) << " packed";
       std::vector<float> cut(y.size(), -77.f);
       for (int row = 0; row < c.rows; row += 64)

@@ -16,16 +16,28 @@ void pack_ffn(const Model& model, Sequence& sequence, ThreadPool& pool) {
   const int ffns = int(model.ffns.size());
   for (int i = 0; i < ffns; ++i)
     if (sequence.policy->reachable(Site::GateUp, i).kind != Selection::Kind::Rows) return;
+  // What is copied of a matrix: nothing where it lies in the other layout.
+  const auto list_of = [&](const Matrix& w, Layout packs, Site site, int ffn) {
+    return w.layout == packs ? sequence.policy->reachable(site, ffn).list : IndexList{};
+  };
+  std::vector<size_t> begin{0};  // of each FFN's gate and up, then of its down; the last is the end
+  for (int i = 0; i < ffns; ++i) {
+    const FfnWeights& w = *model.ffns[size_t(i)];
+    begin.push_back(begin.back() + pack_bytes(w.gate_up, list_of(w.gate_up, Layout::Rows, Site::GateUp, i)));
+    begin.push_back(begin.back() + pack_bytes(w.down, list_of(w.down, Layout::Columns, Site::Down, i)));
+  }
+  if (sequence.packed_memory.size() < begin.back()) sequence.packed_memory = AlignedBuffer(begin.back());
   sequence.packed.resize(size_t(ffns));
   pool.run(ffns, [&](int i, int) {
     const FfnWeights& w = *model.ffns[size_t(i)];
     PackedFfn& p = sequence.packed[size_t(i)];
-    const auto pack_if = [&](const Matrix& from, Layout layout, Site site, AlignedBuffer& memory,
-                             PackedTables& tables) {
-      return from.layout == layout ? pack(from, sequence.policy->reachable(site, i).list, memory, tables) : from;
-    };
-    p.gate_up = pack_if(w.gate_up, Layout::Rows, Site::GateUp, p.gate_up_memory, p.gate_up_tables);
-    p.down = pack_if(w.down, Layout::Columns, Site::Down, p.down_memory, p.down_tables);
+    uint8_t* const memory = sequence.packed_memory.data();
+    p.gate_up = w.gate_up.layout == Layout::Rows ? pack(w.gate_up, list_of(w.gate_up, Layout::Rows, Site::GateUp, i),
+                                                        memory + begin[size_t(i) * 2], p.gate_up_tables)
+                                                 : w.gate_up;
+    p.down = w.down.layout == Layout::Columns ? pack(w.down, list_of(w.down, Layout::Columns, Site::Down, i),
+                                                     memory + begin[size_t(i) * 2 + 1], p.down_tables)
+                                              : w.down;
   });
   sequence.use_packed = true;
 }

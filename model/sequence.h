@@ -22,7 +22,6 @@ struct ReadCounts {
 // The reachable units of one FFN, copied together in ascending order so that decode streams.
 struct PackedFfn {
   Matrix gate_up, down;
-  AlignedBuffer gate_up_memory, down_memory;
   PackedTables gate_up_tables, down_tables;
 };
 
@@ -33,7 +32,8 @@ struct Sequence {
   KvCache kv;
   std::shared_ptr<PolicyState> policy;  // null: dense, nothing is asked
   bool shares_policy = false;           // --partition shared: one state for all sequences of a batch
-  std::vector<PackedFfn> packed;        // [FFNs] or empty; memory stays for the next partition
+  std::vector<PackedFfn> packed;        // [FFNs] or empty
+  AlignedBuffer packed_memory;          // of all of them, so that it comes in huge pages; stays for the next partition
   bool use_packed = false;              // from pack_ffn() until the next prefill
   ReadCounts reads;
 

@@ -216,15 +216,17 @@ void read_row(const Matrix& w, int row, float* out) {
   }
 }
 
-Matrix pack(const Matrix& w, IndexList keep, AlignedBuffer& memory, PackedTables& tables) {
+size_t pack_bytes(const Matrix& w, IndexList keep) {
   size_t total = 0;
   visit_ranges(w, keep, [&](size_t, size_t bytes) { total += bytes; });
-  if (memory.size() < round_up(total, kLine)) memory = AlignedBuffer(round_up(total, kLine));
+  return round_up(total, kLine);
+}
+
+Matrix pack(const Matrix& w, IndexList keep, uint8_t* memory, PackedTables& tables) {
   const int block = column_block(w.type);
   const bool headers = w.layout == Layout::Columns && header_bytes(w) != 0;
   tables.offset.assign(size_t(w.layout == Layout::Rows ? w.rows / w.unit : w.cols), 0);
   tables.header_offset.assign(headers ? size_t(w.cols / block) : 0, 0);
-  uint8_t* out = memory.data();
   int i = 0, last = -1;  // the next index to copy, the block whose header is copied
   size_t end = 0;
   visit_ranges(w, keep, [&](size_t first, size_t bytes) {
@@ -234,14 +236,14 @@ Matrix pack(const Matrix& w, IndexList keep, AlignedBuffer& memory, PackedTables
     } else {
       tables.offset[size_t(keep[i++])] = end;
     }
-    std::memcpy(out + end, w.data + first, bytes);
+    std::memcpy(memory + end, w.data + first, bytes);
     end += bytes;
   });
   Matrix packed = w;
-  packed.data = out;
+  packed.data = memory;
   packed.offset = tables.offset.data();
   packed.header_offset = headers ? tables.header_offset.data() : nullptr;
-  packed.packed_bytes = total;
+  packed.packed_bytes = end;
   return packed;
 }
 

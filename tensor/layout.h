@@ -52,11 +52,12 @@ Block read_row_block(DType type, const uint8_t* row, int cols, int block);
 void read_row(const Matrix& w, int row, float* out);
 
 // A copy of the listed units (Rows) or columns (Columns, with the headers of their blocks) in ascending order, same indices.
-// `memory` must outlive the returned view and is grown if too small; offsets belong to the caller as well.
+// `memory`, 64-byte aligned and pack_bytes() long (whole lines), must outlive the returned view; offsets belong to the caller as well.
 struct PackedTables {
   std::vector<uint64_t> offset, header_offset;
 };
-Matrix pack(const Matrix& w, IndexList keep, AlignedBuffer& memory, PackedTables& tables);
+size_t pack_bytes(const Matrix& w, IndexList keep);
+Matrix pack(const Matrix& w, IndexList keep, uint8_t* memory, PackedTables& tables);
 
 // Bytes (w.data 64-byte aligned) a lone decode reads from w for this list: the union of the 64-byte lines of its units or columns and headers.
 size_t bytes_read(const Matrix& w, IndexList list);

@@ -170,10 +170,10 @@ TEST(Layout, PackCopiesWhatIsListed) {
     const Loaded m = load(c, 2);
     const int units = c.layout == Layout::Rows ? c.rows / c.unit : c.cols;
     const std::vector<int32_t> keep = random_list(units, 0.4, 3);
-    AlignedBuffer memory;
-    PackedTables tables;
     const IndexList list{keep.data(), int(keep.size())};
-    const Matrix packed = pack(m.w, list, memory, tables);
+    AlignedBuffer memory(pack_bytes(m.w, list));
+    PackedTables tables;
+    const Matrix packed = pack(m.w, list, memory.data(), tables);
     size_t held = 0;
     int last_block = -1;
     for (const int32_t u : keep) {
