@@ -17,6 +17,11 @@ function(pop_compile_options target)
     target_compile_options(${target} PRIVATE -fsanitize=${POP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${POP_SANITIZE})
   endif()
+  # With sanitizers the compiler takes longer over these folders than their tests run.
+  get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  if(folder IN_LIST POP_COLD_FOLDERS)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
 endfunction()
 
 function(pop_module name)
