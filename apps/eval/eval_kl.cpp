@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <set>
 
 #include "apps/eval/commands.h"
 #include "apps/eval/corpus.h"
@@ -21,6 +22,7 @@ namespace {
 
 struct KlArgs : EvalArgs {
   std::string file, mode = "split", base;
+  std::vector<double> ratios;
   int context = 256, decode = 128, sequences = 40, batch = 4, generate = 0;
 };
 
@@ -44,59 +46,122 @@ Windows cut(const KlArgs& args, const Engine& engine, const Corpus& corpus) {
   return out;
 }
 
-// Compares two sessions window by window; both see the same tokens, cut at the same place.
+constexpr std::string_view kBaseModel = "model=", kBaseF32 = "activations=f32";
+
+bool other_model(const KlArgs& args) { return args.base.starts_with(kBaseModel); }
+
+// What the results call the base.
+std::string base_name(const KlArgs& args, const ModelInfo& base) {
+  if (other_model(args)) return "dense, model " + base.model_sha256;
+  return args.base.empty() ? "dense" : args.base;
+}
+
+Json identity(const KlArgs& args, const Corpus& corpus, const ModelInfo& info, const ModelInfo& base,
+              const PrunePlanInfo& plan, const PruneSettings& settings) {
+  Json run = {
+      {"task", "kl"},          {"corpus_sha256", corpus.sha256}, {"mode", args.mode},        {"context", args.context},
+      {"decode", args.decode}, {"base", base_name(args, base)},  {"generate", args.generate}};
+  run.update(run_identity(info, plan, settings));
+  return run;
+}
+
+// One session that is compared with the base, and what is known of it.
+struct Side {
+  KlArgs args;
+  std::unique_ptr<Session> session;
+  SampleFile file;
+
+  Side(KlArgs a, const PruneSettings& prune, Engine& engine, const ModelInfo& base, const Corpus& corpus)
+      : args(std::move(a)),
+        session(engine.session(prune)),
+        file(args.per_item, identity(args, corpus, engine.info(), base, session->plan(), prune)) {}
+};
+
+// Compares sessions with a base, window by window; all see the same tokens, cut at the same place.
 class Comparison {
  public:
-  Comparison(const KlArgs& args, const Engine& engine, const Windows& windows, Session& base, Session& other)
+  Comparison(const KlArgs& args, const Engine& engine, const Windows& windows, Session& base,
+             std::span<const std::unique_ptr<Side>> sides)
       : args_(args),
         windows_(windows),
         base_(base),
-        other_(other),
+        sides_(sides),
         bos_(engine.prompt("")),
         vocab_(size_t(engine.info().vocab)) {}
 
-  // False: interrupted; the file then has the windows that were done.
-  bool run(SampleFile& file) {
-    const std::vector<size_t> pending = still_to_do(args_, file, windows_.places, "window");
+  // False: interrupted; the files then have the windows that were done.
+  bool run() {
+    std::set<size_t> some;
+    for (const auto& side : sides_)
+      for (const size_t window : still_to_do(side->args, side->file, windows_.places, "window")) some.insert(window);
+    const std::vector<size_t> pending(some.begin(), some.end());
     Progress progress("eval kl", args_.output);
     for (size_t first = 0; first < pending.size(); first += size_t(args_.batch)) {
       const auto group = std::span(pending).subspan(first, std::min(size_t(args_.batch), pending.size() - first));
-      if (!run_group(group, file)) return false;
+      if (!run_group(group)) return false;
       progress.update(int64_t(first + group.size()), int64_t(pending.size()));
     }
     return true;
   }
 
  private:
-  bool run_group(std::span<const size_t> group, SampleFile& file) {
+  // The base reads a group once, whatever the number of sides.
+  bool run_group(std::span<const size_t> group) {
     std::vector<ScoreRequest> requests;
     for (const size_t window : group) requests.push_back(request(window));
     base_logits_.assign(group.size() * size_t(args_.decode) * vocab_, 0.0f);
-    int64_t base_rows = 0;
+    size_t base_rows = 0;
     RunHooks hooks;
     hooks.interrupted = InterruptScope::raised;
     hooks.on_logits = [&](int sequence, int position, std::span<const float> logits) {
       if (position < args_.context) return;
       ++base_rows;
-      std::copy(logits.begin(), logits.end(), base_row(sequence, position).begin());
+      std::copy(logits.begin(), logits.end(), base_row(size_t(sequence), position).begin());
     };
     base_.score(requests, args_.batch, hooks);
     if (InterruptScope::raised()) return false;
-    std::vector<WindowDivergence> found(group.size());
+    if (base_rows != group.size() * size_t(args_.decode)) fail_missing();
+    std::vector<std::vector<int32_t>> answers;
+    if (args_.generate > 0 && !answer(base_, requests, answers)) return false;
+    return std::all_of(sides_.begin(), sides_.end(),
+                       [&](const auto& side) { return compare(*side, group, requests, answers); });
+  }
+
+  // Those windows of the group that the side does not have yet. False: interrupted.
+  bool compare(Side& side, std::span<const size_t> group, std::span<const ScoreRequest> all,
+               std::span<const std::vector<int32_t>> base_answers) {
+    std::vector<size_t> mine;  // places in the group
+    std::vector<ScoreRequest> requests;
+    for (size_t i = 0; i < group.size(); ++i)
+      if (!side.file.has(windows_.places[group[i]])) {
+        mine.push_back(i);
+        requests.push_back(all[i]);
+      }
+    if (mine.empty()) return true;
+    std::vector<WindowDivergence> found(mine.size());
+    RunHooks hooks;
+    hooks.interrupted = InterruptScope::raised;
     hooks.on_logits = [&](int sequence, int position, std::span<const float> logits) {
       if (position < args_.context) return;
-      const size_t next = windows_.first[group[size_t(sequence)]] + size_t(position) + 1;
-      found[size_t(sequence)].tokens.push_back(diverge(base_row(sequence, position), logits, windows_.ids[next]));
+      const size_t place = mine[size_t(sequence)];
+      const size_t next = windows_.first[group[place]] + size_t(position) + 1;
+      found[size_t(sequence)].tokens.push_back(diverge(base_row(place, position), logits, windows_.ids[next]));
     };
-    const auto results = other_.score(requests, args_.batch, hooks);
+    const auto results = side.session->score(requests, args_.batch, hooks);
     if (InterruptScope::raised()) return false;
-    check(group, found, base_rows);
-    if (args_.generate > 0 && !compare_answers(requests, found)) return false;
-    for (size_t i = 0; i < group.size(); ++i) {
-      Sample sample = divergence_sample(int64_t(group[i]), found[i]);
+    std::vector<std::vector<int32_t>> answers;
+    if (args_.generate > 0 && !answer(*side.session, requests, answers)) return false;
+    for (size_t i = 0; i < mine.size(); ++i) {
+      const size_t window = group[mine[i]];
+      check(window, found[i]);
+      if (args_.generate > 0) {
+        const auto &a = base_answers[mine[i]], &b = answers[i];
+        found[i].equal_tokens = int(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+      }
+      Sample sample = divergence_sample(int64_t(window), found[i]);
       sample.doc_hash = sample.prompt = sha256_ids(requests[i].ids);
       sample.reads = results[i].reads;
-      file.add({sample});
+      side.file.add({sample});
     }
     return true;
   }
@@ -110,59 +175,44 @@ class Comparison {
     return out;
   }
 
-  // Greedy answers of both models to every window's context. False: interrupted.
-  bool compare_answers(std::span<const ScoreRequest> requests, std::vector<WindowDivergence>& found) {
+  // Greedy answers to every window's context. False: interrupted.
+  bool answer(Session& session, std::span<const ScoreRequest> requests, std::vector<std::vector<int32_t>>& answers) {
     std::vector<std::vector<int32_t>> prompts;
     for (const ScoreRequest& request : requests)
       prompts.emplace_back(request.ids.begin(), request.ids.begin() + args_.context);
     RunHooks hooks;
     hooks.interrupted = InterruptScope::raised;
-    const BatchResult base = base_.generate_batch(prompts, args_.generate, hooks);
-    if (InterruptScope::raised()) return false;
-    const BatchResult other = other_.generate_batch(prompts, args_.generate, hooks);
-    if (InterruptScope::raised()) return false;
-    for (size_t i = 0; i < found.size(); ++i) {
-      const auto &a = base.answers[i].ids, &b = other.answers[i].ids;
-      found[i].equal_tokens = int(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
-    }
-    return true;
+    for (auto& one : session.generate_batch(prompts, args_.generate, hooks).answers)
+      answers.push_back(std::move(one.ids));
+    return !InterruptScope::raised();
   }
 
-  std::span<float> base_row(int sequence, int position) {
+  std::span<float> base_row(size_t place, int position) {
     return std::span(base_logits_)
-        .subspan((size_t(sequence) * size_t(args_.decode) + size_t(position - args_.context)) * vocab_, vocab_);
+        .subspan((place * size_t(args_.decode) + size_t(position - args_.context)) * vocab_, vocab_);
   }
 
-  void check(std::span<const size_t> group, std::span<const WindowDivergence> found, int64_t base_rows) const {
-    bool complete = base_rows == int64_t(group.size()) * args_.decode;
-    for (size_t i = 0; i < group.size(); ++i) {
-      complete = complete && found[i].tokens.size() == size_t(args_.decode);
-      for (const TokenDivergence& token : found[i].tokens)
-        if (!std::isfinite(token.kl)) fail("eval kl: window {}: the logits are not finite", group[i] + 1);
-    }
-    if (!complete) fail("eval kl: expected logits of {} positions per window, some are missing", args_.decode);
+  [[noreturn]] void fail_missing() const {
+    fail("eval kl: expected logits of {} positions per window, some are missing", args_.decode);
+  }
+
+  void check(size_t window, const WindowDivergence& found) const {
+    if (found.tokens.size() != size_t(args_.decode)) fail_missing();
+    for (const TokenDivergence& token : found.tokens)
+      if (!std::isfinite(token.kl)) fail("eval kl: window {}: the logits are not finite", window + 1);
   }
 
   const KlArgs& args_;
   const Windows& windows_;
-  Session &base_, &other_;
+  Session& base_;
+  std::span<const std::unique_ptr<Side>> sides_;
   std::vector<int32_t> bos_;
   size_t vocab_;
   std::vector<float> base_logits_;  // [window of the group, decode, vocab]
 };
 
-std::string base_name(const KlArgs& args) { return args.base.empty() ? "dense" : args.base; }
-
-Json identity(const KlArgs& args, const Corpus& corpus, const ModelInfo& info, const PrunePlanInfo& plan,
-              const PruneSettings& settings) {
-  Json run = {
-      {"task", "kl"},          {"corpus_sha256", corpus.sha256}, {"mode", args.mode},        {"context", args.context},
-      {"decode", args.decode}, {"base", base_name(args)},        {"generate", args.generate}};
-  run.update(run_identity(info, plan, settings));
-  return run;
-}
-
-Json to_json(const KlArgs& args, const Corpus& corpus, std::span<const WindowDivergence> windows) {
+Json to_json(const KlArgs& args, const Corpus& corpus, const ModelInfo& base,
+             std::span<const WindowDivergence> windows) {
   Json json;
   add_corpus(json, corpus);
   json["mode"] = args.mode;
@@ -170,7 +220,7 @@ Json to_json(const KlArgs& args, const Corpus& corpus, std::span<const WindowDiv
   json["decode"] = args.decode;
   json["scored_tokens"] = windows.size() * windows[0].tokens.size();
   json["sequences"] = windows.size();
-  json["base"] = base_name(args);
+  json["base"] = base_name(args, base);
   json.update(divergence_json(windows, args.generate, args.seed.value_or(1)));
   return json;
 }
@@ -207,14 +257,68 @@ void print_text(const Json& json, const PrunePlanInfo& plan, const std::string& 
 
 void check(const KlArgs& args) {
   if (args.file.empty()) throw UsageError("eval kl: expected a text, -f FILE");
-  if (!args.base.empty() && args.base != "activations=f32")
-    throw UsageError(fmt::format("--base: expected activations=f32, found '{}'", printable(args.base)));
-  if (args.output.quiet) return;
+  if (!args.base.empty() && args.base != kBaseF32 && (!other_model(args) || args.base.size() == kBaseModel.size()))
+    throw UsageError(
+        fmt::format("--base: expected activations=f32 or model=PATH, found '{}'", printable(args.base, 400)));
   const PruneSettings& prune = args.prune.settings;
+  if (!args.ratios.empty()) {
+    if (prune.ratio || prune.ffn_sparsity)
+      throw UsageError("--ratios: expected neither --ratio nor --ffn-sparsity beside it");
+    if (args.base == kBaseF32) throw UsageError("--ratios: expected a dense base, found --base activations=f32");
+    if (prune.method == "dense") throw UsageError("--ratios: expected a method that prunes (--prune)");
+  }
+  if (args.output.quiet) return;
   if (args.base.empty() && prune.method == "dense")
     note(args.output, "dense against dense gives exactly 0; choose a method with --prune, or --base activations=f32");
   if (args.mode == "prefill" && prune.method != "dense" && prune.prefill != "pruned")
     note(args.output, "only the answer is pruned by default, and --mode prefill has none; add --prefill pruned");
+}
+
+// The options of each side: one per ratio, with files of their own.
+std::vector<KlArgs> sides_of(const KlArgs& args) {
+  if (args.ratios.empty()) return {args};
+  std::vector<KlArgs> out;
+  for (const double ratio : args.ratios) {
+    KlArgs& one = out.emplace_back(args);
+    one.prune.settings.ratio = ratio;
+    for (std::string* path : {&one.per_item, &one.csv})
+      if (!path->empty()) *path += fmt::format(".{}", ratio);
+  }
+  return out;
+}
+
+int report(const Side& side, const Corpus& corpus, const Engine& engine, const ModelInfo& base, const Windows& windows,
+           bool complete) {
+  std::vector<WindowDivergence> done;
+  for (const int64_t window : windows.places)
+    if (side.file.has(window)) done.push_back(divergence_from(side.file.lines().at(window)[0]));
+  if (done.empty()) return finish_without_result(side.args, "window");
+  const PrunePlanInfo& plan = side.session->plan();
+  return finish(side.args, to_json(side.args, corpus, base, done), complete, engine.info(), plan,
+                side.file.reads(windows.places), [&](const Json& result) {
+                  print_text(
+                      result, plan,
+                      side.args.base == kBaseF32 ? "the same in f32 arithmetic" : result["base"].get<std::string>());
+                });
+}
+
+// The engine of --base, if it is not the one that is measured: the same file with the reference arithmetic, or another file.
+std::optional<Engine> base_engine(const KlArgs& args, const PruneSettings& prune) {
+  if (args.base.empty()) return std::nullopt;
+  EngineOptions options = args.engine;
+  if (!other_model(args)) {
+    options.activations = "f32";
+    return make_engine(options, args.output, {prune.method});
+  }
+  options.model = args.base.substr(kBaseModel.size());
+  return make_engine(options, args.output, {"dense"});
+}
+
+// Two models are compared token by token: the text must be the same ids to both, over as many words.
+void check_same_tokens(const Engine& engine, const Engine& base, const Corpus& corpus, const Windows& windows) {
+  if (base.info().vocab != engine.info().vocab)
+    fail("--base: expected a model of {} tokens, found {}", engine.info().vocab, base.info().vocab);
+  if (base.encode(corpus.documents[0]) != windows.ids) fail("--base: expected a model with the same tokenizer");
 }
 
 int eval_kl(const KlArgs& args) {
@@ -222,34 +326,28 @@ int eval_kl(const KlArgs& args) {
   const PruneSettings prune = args.prune.resolved(args.seed);
   const Corpus corpus = read_corpus(args.file, false);
   Engine engine = make_engine(args.engine, args.output, {prune.method});
-  std::optional<Engine> exact;  // the same file with the reference arithmetic
-  if (!args.base.empty()) {
-    EngineOptions options = args.engine;
-    options.activations = "f32";
-    exact.emplace(make_engine(options, args.output, {prune.method}));
-  }
+  std::optional<Engine> second = base_engine(args, prune);
+  Engine& base_of = second ? *second : engine;
   const int longest = std::max(args.decode, args.generate);
-  if (args.context + longest > engine.info().context)
+  const int room = std::min(engine.info().context, base_of.info().context);
+  if (args.context + longest > room)
     throw UsageError(fmt::format("--context {} + {} {} exceed the context of {} tokens (--ctx)", args.context,
-                                 longest > args.decode ? "--generate" : "--decode", longest, engine.info().context));
+                                 longest > args.decode ? "--generate" : "--decode", longest, room));
   const Windows windows = cut(args, engine, corpus);
   if (windows.first.size() < size_t(args.sequences))
     note(args.output,
          fmt::format("the text has {} windows, fewer than --sequences {}", windows.first.size(), args.sequences));
-  const auto other = engine.session(prune);
-  const auto base = exact ? exact->session(prune) : engine.session({});
-  SampleFile file(args.per_item, identity(args, corpus, engine.info(), other->plan(), prune));
+  if (other_model(args)) check_same_tokens(engine, base_of, corpus, windows);
+  std::vector<std::unique_ptr<Side>> sides;
+  for (const KlArgs& one : sides_of(args))
+    sides.push_back(std::make_unique<Side>(one, one.prune.resolved(args.seed), engine, base_of.info(), corpus));
+  const auto base = base_of.session(args.base == kBaseF32 ? prune : PruneSettings{});
   InterruptScope interrupts;
-  const bool complete = Comparison(args, engine, windows, *base, *other).run(file);
-  std::vector<WindowDivergence> done;
-  for (const int64_t window : windows.places)
-    if (file.has(window)) done.push_back(divergence_from(file.lines().at(window)[0]));
-  if (done.empty()) return finish_without_result(args, "window");
-  Json json = to_json(args, corpus, done);
-  return finish(args, std::move(json), complete, engine.info(), other->plan(), file.reads(windows.places),
-                [&](const Json& result) {
-                  print_text(result, other->plan(), args.base.empty() ? "dense" : "the same in f32 arithmetic");
-                });
+  const bool complete = Comparison(args, engine, windows, *base, sides).run();
+  int code = kDone;
+  for (const auto& side : sides)
+    code = std::max(code, report(*side, corpus, engine, base_of.info(), windows, complete));
+  return code;
 }
 
 }  // namespace
@@ -275,7 +373,16 @@ void add_eval_kl(CLI::App& root, Commands& commands) {
                   "split: the scored tokens go through decode; prefill: one pass over all [split]")
       ->option_text("MODE")
       ->check(one_of({"split", "prefill"}));
-  app->add_option("--base", args->base, "activations=f32: compare with the same method in reference arithmetic [dense]")
+  app->add_option("--ratios", args->ratios,
+                  "Several ratios, separated by commas, in place of --ratio: the dense model reads the text once. One "
+                  "result after another (--json: a line each); --per-item and --csv get files FILE.RATIO")
+      ->option_text("LIST")
+      ->delimiter(',')
+      ->check(real_in(0, 1));
+  app->add_option(
+         "--base", args->base,
+         "What is compared with: activations=f32: the same method in reference arithmetic; model=PATH: another "
+         "file's dense model, of the same tokens (fewer bits, say) [dense]")
       ->option_text("WHAT");
   app->add_option("--generate", args->generate,
                   "Also answer every window's context greedily with N tokens, and count those that are equal before "
@@ -289,6 +396,7 @@ void add_eval_kl(CLI::App& root, Commands& commands) {
   app->footer(
       "Examples:\n"
       "  pop eval kl -f wiki.test.raw --prune pop --ratio 0.2\n"
+      "  pop eval kl -f wiki.test.raw --prune pop+ --ratios 0.1,0.2,0.4 --json\n"
       "  pop eval kl -f wiki.test.raw --base activations=f32 --sequences 20 --json\n");
   commands.push_back({app, [args] { return eval_kl(*args); }});
 }
