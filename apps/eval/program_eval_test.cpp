@@ -303,6 +303,60 @@ TEST(EvalKl, FirstDivergenceIsThatOfTheAnswers) {
   EXPECT_EQ(json["first_divergence"]["never"], equal == 16 ? 1 : 0);
 }
 
+// Several ratios in one run: the figures of a run each; windows that are there are not computed again.
+TEST(EvalKl, RatiosAreTheRunsOfEach) {
+  Folder folder;
+  const std::string text = text_file(folder), items = folder.path("items");
+  const Words common = {"-f", text, "--context", "40", "--decode", "20", "--prune", "pop", "--per-item"};
+  const auto run = [&](Words more) {
+    Words words = common;
+    words.insert(words.end(), more.begin(), more.end());
+    return pop(eval("kl", words));
+  };
+  const auto without_path = [](Json json) {
+    json.erase("per_item");
+    return json;
+  };
+  ASSERT_EQ(run({items, "--ratios", "0.4", "--sequences", "1", "--json"}).code, 0);  // of 0.4 a window is there
+  const Outcome both = run({items, "--ratios", "0.2,0.4", "--json"});
+  EXPECT_EQ(both.code, 0);
+  EXPECT_NE(both.err.find("1 of "), std::string::npos) << both.err;
+  std::istringstream lines(both.out);
+  for (const std::string ratio : {"0.2", "0.4"}) {
+    std::string line;
+    ASSERT_TRUE(std::getline(lines, line));
+    const Json json = Json::parse(line), alone = run({folder.path("alone" + ratio), "--ratio", ratio, "--json"}).json();
+    EXPECT_EQ(without_path(json), without_path(alone));
+    EXPECT_EQ(json["per_item"], items + "." + ratio);
+  }
+  EXPECT_EQ(run({items, "--ratios", "0.2", "--ratio", "0.3"}).code, 2);
+  EXPECT_EQ(run({items, "--ratios", "0.2", "--base", "activations=f32"}).code, 2);
+}
+
+// Another file as the base: the same file gives what dense gives, another model something else, other tokens an error.
+TEST(EvalKl, BaseIsAnotherModel) {
+  Folder folder;
+  const std::string text = text_file(folder);
+  const Words common = {"-f", text, "--context", "40", "--decode", "20", "--base"};
+  const auto against = [&](const std::string& base, Words more) {
+    Words words = common;
+    words.push_back(base);
+    words.insert(words.end(), more.begin(), more.end());
+    return pop(eval("kl", words));
+  };
+  const Json same = against(std::string("model=") + kTiny, {"--json"}).json();
+  EXPECT_EQ(same["kl"]["max"], 0.0);
+  EXPECT_EQ(same["same_top"]["mean"], 1.0);
+  const Json pruned = against(std::string("model=") + kTiny, {"--prune", "pop", "--json"}).json();
+  EXPECT_EQ(pruned["kl"], run_json(eval("kl", {"-f", text, "--context", "40", "--decode", "20", "--prune", "pop"}))["kl"]);
+  EXPECT_NE(pruned["base"], "dense");
+  const Json other = against("model=tests/goldens/tiny-mistral.gguf", {"--json"}).json();
+  EXPECT_GT(other["kl"]["mean"], 0.1);
+  EXPECT_EQ(against("model=", {}).code, 2);
+  const Outcome absent = against("model=" + folder.path("absent"), {});
+  EXPECT_EQ(absent.code, 1);
+}
+
 TEST(EvalCompare, PairsItemsAndCountsFlips) {
   Folder folder;
   std::string a, b;

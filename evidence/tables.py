@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Makes the quality tables of README.md and docs/ from evidence/results, and their plots.
+
+  evidence/tables.py            writes the tables between their markers
+  evidence/tables.py --check    fails if a table is not what the CSV files say
+  evidence/tables.py --plots    the plots too (needs matplotlib)
+
+A table stands between <!-- evidence:NAME --> and <!-- /evidence:NAME -->. Names are the functions of TABLES.
+"""
+import argparse
+import pathlib
+import sys
+
+import plan
+import records
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+import rows  # noqa: E402  (of bench/: Markdown)
+
+DOCUMENTS = ["README.md", "docs/results.md", "docs/results-tables.md"]
+TEXT_NAMES = {"wikitext2": "WikiText-2", "code": "code", "gsm8k": "GSM8K", "man7": "man pages, section 7"}
+SOURCES = {"": "", "development": " (dev)", "in-domain": " (in)", "task": " (task)"}
+ORDER = ["full", "pop+", "wina", "teal", "cats", "pop", "fixed", "griffin", "probe", "flap", "wanda_sp", "task-fixed", "random", "magnitude"]
+
+
+def pick(lines, **wanted):
+    return [line for line in lines if all(line[name] == str(value) for name, value in wanted.items())]
+
+
+def ratio_of(line):
+    return float(line["ratio"])
+
+
+def digits(value):
+    """Three figures that matter, and no exponent."""
+    value = float(value)
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.01 else f"{value:.4f}"
+
+
+def with_interval(line, name, form=digits):
+    return f"{form(line[name])} [{form(line[name + '_low'])}, {form(line[name + '_high'])}]"
+
+
+def better(lines):
+    """Of runs that differ in the calibration text alone, the one with the least KL, per method, text and ratio."""
+    best = {}
+    for line in lines:
+        name = (line["text"], line["method"], line["ratio"])
+        if name not in best or float(line["kl"]) < float(best[name]["kl"]):
+            best[name] = line
+    return list(best.values())
+
+
+def methods_of(lines):
+    return [method for method in ORDER if pick(lines, method=method)]
+
+
+def name_of(line):
+    return f"`{line['method']}`{SOURCES[line['calibration']]}"
+
+
+def main_table(lines, text):
+    some = better(pick(lines, set="main", text=text))
+    if not some:
+        return None
+    table = [["method", "used, 0.2", "read, 0.2", *(f"KL, {ratio:g}" for ratio in plan.RATIOS), "same top, 0.2", "0.4"]]
+    for method in methods_of(some):
+        mine = {ratio_of(line): line for line in pick(some, method=method)}
+        at = mine.get(0.2)
+        sources = {line["calibration"] for line in mine.values()}
+        label = name_of(next(iter(mine.values()))) if len(sources) == 1 else f"`{method}`"
+        cells = [label, f"{float(at['selected_share']):.3f}" if at else "-", f"{float(at['block_weights_read_share']):.3f}" if at else "-"]
+        for ratio in plan.RATIOS:
+            mark = SOURCES[mine[ratio]["calibration"]] if ratio in mine and len(sources) > 1 else ""
+            cells.append(with_interval(mine[ratio], "kl") + mark if ratio in mine else "-")
+        cells += [f"{100 * float(mine[ratio]['same_top']):.0f} %" if ratio in mine else "-" for ratio in (0.2, 0.4)]
+        table.append(cells)
+    return table
+
+
+def every_figure(lines):
+    """All rows of the main set, both calibrations."""
+    some = pick(lines, set="main")
+    if not some:
+        return None
+    table = [["text", "method", "ratio", "used", "read", "KL", "same top, %", "ln PPL ratio"]]
+    percent = lambda value: f"{100 * float(value):.1f}"
+    for text in plan.TEXTS:
+        for method in methods_of(some):
+            for line in pick(some, text=text, method=method):
+                table.append([TEXT_NAMES[text], name_of(line), line["ratio"], f"{float(line['selected_share']):.3f}",
+                              f"{float(line['block_weights_read_share']):.3f}", with_interval(line, "kl"),
+                              with_interval(line, "same_top", percent), with_interval(line, "ln_ppl_ratio")])
+    return table
+
+
+EQUAL_RATIO = {0.2: 0.2, 0.4: 0.4, 0.175: 0.2, 0.375: 0.4}  # `cats` has no --match: the ratio that uses as many weights as pop
+
+
+def equal_lines(lines):
+    """{(method, text): line} for each ratio of pop."""
+    out = {0.2: {}, 0.4: {}}
+    for line in better(pick(lines, set="equal")):
+        out[EQUAL_RATIO[ratio_of(line)]][line["method"], line["text"]] = line
+    for line in better(pick(lines, set="main")):
+        if line["method"] in ("pop", "full", "fixed") and ratio_of(line) in out:
+            out[ratio_of(line)][line["method"], line["text"]] = line
+    return out
+
+
+def paired(one, other):
+    """Differences of KL by window over the texts that both have: other - one."""
+    out = []
+    for a, b in zip(one, other):
+        values_a, values_b = records.values(a), records.values(b)
+        n = min(len(values_a), len(values_b))
+        out += [y - x for x, y in zip(values_a[:n], values_b[:n])]
+    return out
+
+
+def equal_table(lines, ratio):
+    found = equal_lines(lines)[ratio]
+    methods = [method for method in ORDER if any(name == method for name, _ in found)]
+    if "pop" not in methods:
+        return None
+    table = [["method", "used", "read", *(f"KL, {TEXT_NAMES[text]}" for text in plan.TEXTS), "KL less pop's, all texts"]]
+    for method in methods:
+        texts = [text for text in plan.TEXTS if (method, text) in found]
+        mine = [found[method, text] for text in texts]
+        cells = [f"`{method}`"] + [f"{sum(float(line[name]) for line in mine) / len(mine):.3f}"
+                                   for name in ("selected_share", "block_weights_read_share")]
+        cells += [digits(found[method, text]["kl"]) + SOURCES[found[method, text]["calibration"]] if text in texts else "-"
+                  for text in plan.TEXTS]
+        difference = paired([found["pop", text] for text in texts if ("pop", text) in found],
+                            [found[method, text] for text in texts if ("pop", text) in found])
+        cells.append("-" if method == "pop" else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*records.interval(difference)))
+        table.append(cells)
+    return table
+
+
+README_METHODS = ["full", "pop+", "pop", "fixed", "probe", "flap", "wanda_sp", "random"]
+
+
+def pooled(lines, name):
+    """Mean over texts of equally many windows."""
+    return sum(float(line[name]) for line in lines) / len(lines)
+
+
+def readme_table(lines):
+    """The methods of the paper, ours, and baselines, over all texts together."""
+    some = better(pick(lines, set="main"))
+    table = [["method", "0.2: used", "KL", "same top", "0.4: used", "KL", "same top"]]
+    for method in README_METHODS:
+        cells = [f"`{method}`"]
+        for ratio in (0.2, 0.4):
+            mine = [line for line in pick(some, method=method) if ratio_of(line) == ratio]
+            if len(mine) == len(plan.TEXTS):
+                windows_ = [value for line in mine for value in records.values(line)]
+                cells += [f"{pooled(mine, 'selected_share'):.3f}", "{} [{}, {}]".format(*map(digits, records.interval(windows_))),
+                          f"{100 * pooled(mine, 'same_top'):.0f} %"]
+        if len(cells) == len(table[0]):
+            table.append(cells)
+    return table if len(table) > 1 else None
+
+
+def by_option(lines, name, label):
+    """A row per setting of `pop` on the development text."""
+    some = pick(lines, set=name)
+    if not some:
+        return None
+    table = [[label, "0.2: used", "read", "KL", "0.4: used", "read", "KL"]]
+    for method, options in dict.fromkeys((line["method"], line["options"]) for line in some):
+        cells = [options.replace("--", "") if options else f"`{method}`"]
+        for ratio in (0.2, 0.4):
+            line = next((line for line in pick(some, method=method, options=options) if ratio_of(line) == ratio), None)
+            cells += [f"{float(line['selected_share']):.3f}", f"{float(line['block_weights_read_share']):.3f}", with_interval(line, "kl")] if line else ["-"] * 3
+        table.append(cells)
+    return table
+
+
+def prompt_table(lines):
+    some = pick(lines, set="prompt")
+    if not some:
+        return None
+    table = [["prompt tokens", "`pop`: used", "KL", "`pop+`: used", "KL"]]
+    for length in plan.PROMPTS:
+        cells = [str(length)]
+        for method in ("pop", "pop+"):
+            found = pick(some, method=method, context=length)
+            cells += [f"{float(found[0]['selected_share']):.3f}", with_interval(found[0], "kl")] if found else ["-", "-"]
+        table.append(cells)
+    return table
+
+
+def position_table(lines):
+    some = pick(lines, set="long")
+    if not some:
+        return None
+    ranges = [part.split(":")[0] for part in some[0]["positions"].split()]
+    table = [["method", "ratio", *(f"KL, tokens {name}" for name in ranges), "equal tokens: median", "quartiles"]]
+    for method in methods_of(some):
+        for line in pick(some, method=method):
+            parts = dict(part.split(":") for part in line["positions"].split())
+            median, low, high, never, generated = line["equal_tokens"].split()
+            table.append([f"`{method}`", line["ratio"], *(digits(parts[name]) for name in ranges), f"{median} of {generated}",
+                          f"{low}, {high}" + (f"; {never} never" if never != "0" else "")])
+    return table
+
+
+def bits_table(lines):
+    some = pick(lines, set="bits") + [line for line in pick(lines, set="main", text="wikitext2") if line["method"] in ("pop", "pop+")]
+    if not pick(some, set="bits"):
+        return None
+    table = [["weights", "method", "ratio", "MB per token", "KL", "same top"]]
+    for line in sorted(some, key=lambda line: float(line["weight_bytes_per_token"])):
+        table.append([line["bits"] or "q4_1 (the file)", f"`{line['method']}`", line["ratio"] or "0",
+                      f"{float(line['weight_bytes_per_token']) / 1e6:.1f}", with_interval(line, "kl"), f"{100 * float(line['same_top']):.0f} %"])
+    return table
+
+
+def tasks_table(lines):
+    some = pick(lines, set="tasks")
+    tasks = [task for task in plan.TASKS if pick(some, text=task)]
+    if not tasks:
+        return None
+    table = [["method", "ratio", *tasks]]
+    for ratio in ("", "0.2", "0.4"):
+        for method in ["dense", *ORDER]:
+            cells = []
+            for task in tasks:
+                found = pick(some, text=task, method=method, ratio=ratio)
+                cells.append("-" if not found else f"{100 * float(found[0]['acc']):.1f}" if not found[0]["difference"] else
+                             "{:.1f} ({:+.1f} [{:+.1f}, {:+.1f}])".format(*(100 * float(found[0][name]) for name in
+                                                                           ("acc", "difference", "difference_low", "difference_high"))))
+            if set(cells) != {"-"}:
+                table.append([f"`{method}`", ratio or "-", *cells])
+    return table
+
+
+def windows(lines):
+    """How much was measured, in a sentence."""
+    some = pick(lines, set="main")
+    if not some:
+        return None
+    counts = sorted({int(line["windows"]) for line in some})
+    return (f"{' or '.join(map(str, counts))} windows of {plan.CONTEXT} + {plan.DECODE} tokens of each text, {some[0]['isa']}, activations "
+            f"{some[0]['activations']}, [95 % interval over windows]; made again by `scripts/reproduce`.")
+
+
+TABLES = {**{f"main_{text}": (lambda lines, text=text: main_table(lines, text)) for text in plan.TEXTS},
+          "equal_0.2": lambda lines: equal_table(lines, 0.2), "equal_0.4": lambda lines: equal_table(lines, 0.4),
+          "every_figure": every_figure, "readme": readme_table, "gamma": lambda lines: by_option(lines, "gamma", "gamma"),
+          "metric": lambda lines: by_option(lines, "metric", "metric and norm"), "prompt": prompt_table, "long": position_table,
+          "bits": bits_table, "tasks": tasks_table, "windows": windows}
+
+
+PLOTS = {"kl_methods": "KL over the weights read, all methods", "kl_positions": "KL by decode position", "kl_bits": "fewer bits or fewer weights"}
+
+
+def plot_line(name):
+    """What stands at the marker of a plot that was drawn."""
+    return f"![{PLOTS[name]}](plots/{name}.svg)" if (ROOT / "docs" / "plots" / f"{name}.svg").exists() else None
+
+
+TABLES.update({f"plot_{name}": lambda lines, name=name: plot_line(name) for name in PLOTS})
+
+
+def with_tables(text, lines):
+    """The text with each marked table made anew; one without results keeps what stands there."""
+    for name, make in TABLES.items():
+        begin, end = f"<!-- evidence:{name} -->", f"<!-- /evidence:{name} -->"
+        if begin not in text:
+            continue
+        before, rest = text.split(begin, 1)
+        if end not in rest:
+            raise ValueError(f"{begin} without {end}")
+        made = make(lines)
+        if made is not None:
+            made = [made] if isinstance(made, str) else rows.markdown(made)
+            text = before + begin + "\n" + "\n".join(made) + "\n" + end + rest.split(end, 1)[1]
+    return text
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--plots", action="store_true")
+    chosen = parser.parse_args()
+    lines, stale = records.read(records.FOLDER), []
+    if chosen.plots:
+        import plots
+        plots.draw_all(ROOT / "docs" / "plots", lines)
+    for document in DOCUMENTS:
+        path = ROOT / document
+        text = path.read_text(encoding="utf-8")
+        made = with_tables(text, lines)
+        if made != text:
+            stale.append(document)
+            if not chosen.check:
+                path.write_text(made, encoding="utf-8")
+    if chosen.check and stale:
+        sys.exit(f"tables not as evidence/results says (run evidence/tables.py): {', '.join(stale)}")
+
+
+if __name__ == "__main__":
+    main()
