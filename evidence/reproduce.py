@@ -93,7 +93,7 @@ class Runner:
         """(kind, name of a text or task, model) -> the calibration file."""
         kind, text, model = asked
         if kind == "development":
-            source, options = self.root / plan.CALIBRATION, plan.CALIBRATE
+            source, options = self.root / plan.CALIBRATION, plan.CALIBRATE + plan.ALLOCATE
         elif kind == "in-domain":
             source, options = self.second_half(plan.TEXTS[text]), plan.CALIBRATE
         else:
