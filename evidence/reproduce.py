@@ -37,6 +37,10 @@ def sha256(path):
     return digest.hexdigest()
 
 
+class NotThere(Exception):
+    """A result that --there does not make."""
+
+
 class Once:
     """The value of a function of one argument, computed once even if several threads ask."""
 
@@ -53,17 +57,18 @@ class Once:
 
 
 class Runner:
-    def __init__(self, pop, scratch, root=ROOT):
+    def __init__(self, pop, scratch, root=ROOT, there=False):
+        self.there = there  # nothing is run
         self.pop, self.scratch, self.root = str(pop), pathlib.Path(scratch).resolve(), pathlib.Path(root)
         for folder in ("results", "items", "files"):
             (self.scratch / folder).mkdir(parents=True, exist_ok=True)
         self.sha256 = Once(sha256)
         self.calibration = Once(self.calibrate)
-        self.commands = 0  # that were really started
 
     def call(self, words, output):
         """Runs pop and returns what it printed; `output` appears only when the command has ended well."""
-        self.commands += 1
+        if self.there:
+            raise NotThere
         done = subprocess.run([self.pop, *words], cwd=self.root, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"pop {' '.join(words)}: exit code {done.returncode}: {done.stderr.strip()[-400:]}")
@@ -179,6 +184,8 @@ def run_all(runner, runs, jobs, keep):
                 found[waiting[future]] = future.result()
                 say(f"{len(found)} of {len(runs)}: {run.name()}")
                 keep([row for i in sorted(found) for row in found[i]])
+            except NotThere:
+                pass
             except (RuntimeError, OSError, ValueError, KeyError) as error:
                 failed.append(f"{run.name()}: {error}")
                 say(f"FAILED {failed[-1]}")
@@ -202,6 +209,7 @@ def main(arguments=None):
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time, of one thread each [the CPUs]")
     parser.add_argument("--scratch", default=ROOT / "build" / "evidence", help="where results, items and calibrations lie [build/evidence]")
     parser.add_argument("--pop", default=ROOT / "build" / "pop", help="the program [build/pop]")
+    parser.add_argument("--there", action="store_true", help="only results that are there already: run nothing")
     parser.add_argument("--record", action="store_true", help="write evidence/results instead of comparing with it")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.only.split(",") if name not in plan.SETS]
@@ -215,7 +223,7 @@ def main(arguments=None):
     if options.plan:
         print_plan(runs, options.jobs)
         return 0
-    runner = Runner(options.pop, options.scratch)
+    runner = Runner(options.pop, options.scratch, there=options.there)
     for path in [runner.pop, ROOT / MODEL, *{runner.root / run.file() for run in runs}]:
         if not pathlib.Path(path).exists():
             parser.error(f"expected {path}: scripts/quickstart makes the program and fetches the model, scripts/dev-set makes the texts")

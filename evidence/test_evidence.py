@@ -99,6 +99,13 @@ class Reproduce(Folder):
         self.assertEqual(len(failed), 1)
         self.assertIn("no such thing", failed[0])
 
+    def test_there_runs_nothing(self):
+        there = reproduce.Runner(self.pop, self.folder / "scratch", self.folder, there=True)
+        self.assertEqual(reproduce.run_all(there, [self.RUN], 1, lambda rows: None), ([], []))
+        rows = self.runner().rows(self.RUN)
+        self.assertEqual(reproduce.run_all(there, [self.RUN], 1, lambda rows: None), (rows, []))
+        self.assertEqual(len(self.calls()), 1)
+
     def test_a_row_holds_windows_in_order(self):
         row = self.runner().rows(self.RUN)[1]
         self.assertEqual(row["by_window"], "0.2 0.325 0.45")

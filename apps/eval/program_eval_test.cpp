@@ -348,7 +348,8 @@ TEST(EvalKl, BaseIsAnotherModel) {
   EXPECT_EQ(same["kl"]["max"], 0.0);
   EXPECT_EQ(same["same_top"]["mean"], 1.0);
   const Json pruned = against(std::string("model=") + kTiny, {"--prune", "pop", "--json"}).json();
-  EXPECT_EQ(pruned["kl"], run_json(eval("kl", {"-f", text, "--context", "40", "--decode", "20", "--prune", "pop"}))["kl"]);
+  EXPECT_EQ(pruned["kl"],
+            run_json(eval("kl", {"-f", text, "--context", "40", "--decode", "20", "--prune", "pop"}))["kl"]);
   EXPECT_NE(pruned["base"], "dense");
   const Json other = against("model=tests/goldens/tiny-mistral.gguf", {"--json"}).json();
   EXPECT_GT(other["kl"]["mean"], 0.1);
