@@ -1,4 +1,4 @@
-# What `cmake --install` puts down: the library `pop`, its one header, the CMake package pop::pop, pop.pc, the program
+# What `cmake --install` puts down: the library `pop`, its one header with its parts, the CMake package pop::pop, pop.pc, the program
 # and its man page. tests/install installs into an empty prefix and builds a program against it in both ways.
 
 include(CMakePackageConfigHelpers)
@@ -29,6 +29,8 @@ add_library(pop::pop ALIAS pop_library)
 install(TARGETS pop_library EXPORT popTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES engine/pop.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pop)
+# Its parts lie beside it under the names it includes them by.
+install(FILES engine/options.h engine/results.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pop/engine)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/pop)
 install(EXPORT popTargets NAMESPACE pop:: DESTINATION ${package_folder})

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -181,6 +182,75 @@ TEST(Session, AnswerIsTheTextOfItsIds) {
   const GenerateResult run = engine.session()->generate(prompt_of(10), options);
   EXPECT_EQ(streamed, run.text);
   EXPECT_EQ(run.text, engine.decode(run.ids, true));
+}
+
+TEST(Session, StepByStepIsGenerate) {
+  Engine engine({.model = kTiny, .context = 64});
+  const GenerateOptions options{.max_tokens = 20, .ignore_eos = true};
+  const auto once = [&](const std::vector<int32_t>& prompt) { return engine.session()->generate(prompt, options); };
+  const GenerateResult a = once(prompt_of(10)), b = once(prompt_of(23));
+  // Two conversations by turns, scored beside: neither sees the other.
+  const auto session_a = engine.session(), session_b = engine.session();
+  Generation step_a = session_a->start(prompt_of(10), options), step_b = session_b->start(prompt_of(23), options);
+  EXPECT_TRUE(step_a.logits().empty());
+  const float* logits = nullptr;
+  size_t steps = 0;
+  for (bool more_a = true, more_b = true; more_a || more_b;) {
+    more_a = step_a.step(), more_b = step_b.step(), ++steps;
+    ASSERT_EQ(step_a.result().ids.size(), steps);
+    ASSERT_EQ(std::max_element(step_a.logits().begin(), step_a.logits().end()) - step_a.logits().begin(),
+              step_a.result().ids.back());
+    if (steps > 1) {
+      EXPECT_EQ(step_a.logits().data(), logits);  // overwritten in place
+    }
+    logits = step_a.logits().data();
+    const ScoreRequest request{.ids = prompt_of(5)};
+    session_a->score({&request, 1});
+  }
+  for (const auto& [alone, stepped] : {std::pair(&a, &step_a.result()), {&b, &step_b.result()}}) {
+    EXPECT_EQ(alone->ids, stepped->ids);
+    EXPECT_EQ(alone->text, stepped->text);
+    EXPECT_EQ(alone->logits_hash, stepped->logits_hash);
+    EXPECT_EQ(stepped->finish_reason, "length");
+    EXPECT_EQ(alone->reads.weight_bytes_per_token, stepped->reads.weight_bytes_per_token);
+    EXPECT_EQ(alone->timing.decode_tokens, stepped->timing.decode_tokens);
+  }
+  EXPECT_FALSE(step_a.step());
+  EXPECT_EQ(step_a.result().ids.size(), 20u);
+}
+
+TEST(Session, GenerationCanBeLeftEarly) {
+  Engine engine({.model = kTiny, .context = 64});
+  const GenerateOptions options{.max_tokens = 20, .ignore_eos = true};
+  const auto session = engine.session();
+  const GenerateResult whole = session->generate(prompt_of(10), options);
+  Generation left = session->start(prompt_of(10), options);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(left.step());
+  left.stop();
+  EXPECT_FALSE(left.step());
+  EXPECT_EQ(left.result().finish_reason, "interrupted");
+  EXPECT_EQ(left.result().generated_tokens, 3);
+  EXPECT_EQ(left.result().reads.tokens, 2u);
+  EXPECT_EQ(left.result().text, engine.decode(left.result().ids, true));
+  EXPECT_EQ(session->generate(prompt_of(10), options).logits_hash, whole.logits_hash);
+}
+
+TEST(Session, OnlyTheLastGenerationGoesOn) {
+  Engine engine({.model = kTiny, .context = 64});
+  const GenerateOptions options{.max_tokens = 20, .ignore_eos = true};
+  const auto session = engine.session();
+  const GenerateResult whole = session->generate(prompt_of(10), options);
+  const std::function<void()> others[] = {[&] { session->generate(prompt_of(12), options); },
+                                          [&] { session->start(prompt_of(12), options); }, [&] { session->reset(); },
+                                          [&] { session->release(); }};
+  for (const auto& other : others) {
+    Generation old = session->start(prompt_of(10), options);
+    EXPECT_TRUE(old.step());
+    other();
+    EXPECT_THROW(old.step(), Error);
+    EXPECT_EQ(old.result().finish_reason, "interrupted");
+    EXPECT_EQ(session->generate(prompt_of(10), options).logits_hash, whole.logits_hash);
+  }
 }
 
 std::string message_of(const std::function<void()>& body) {

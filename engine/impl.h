@@ -75,11 +75,11 @@ struct Session::Impl {
   PrunePlanInfo plan;
   Sequence sequence;               // of the conversation; its cache is made at the first use
   std::vector<int32_t> prefilled;  // what stands in the cache from prefills, hence may be continued
+  uint64_t turn = 0;  // counts what used the conversation: a generation knows by it whether it is still its own
 
   void reset();
   void release();
   SessionMemory memory() const;
-  GenerateResult generate(std::span<const int32_t> prompt, const GenerateOptions& options);
   std::vector<ScoreResult> score(std::span<const ScoreRequest> requests, int batch, const RunHooks& hooks);
 
   BatchResult generate_batch(std::span<const std::vector<int32_t>> prompts, int tokens, const RunHooks& hooks);

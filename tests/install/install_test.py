@@ -23,7 +23,7 @@ def run(*command, **options):
 
 def check_files(prefix, library_folder, shared):
     installed = {os.path.relpath(os.path.join(folder, name), prefix) for folder, _, names in os.walk(prefix) for name in names}
-    expected = {"bin/pop", "include/pop/pop.h", "share/man/man1/pop.1", f"{library_folder}/pkgconfig/pop.pc",
+    expected = {"bin/pop", "include/pop/pop.h", "include/pop/engine/options.h", "include/pop/engine/results.h", "share/man/man1/pop.1", f"{library_folder}/pkgconfig/pop.pc",
                 f"{library_folder}/cmake/pop/popConfig.cmake", f"{library_folder}/cmake/pop/popConfigVersion.cmake",
                 f"{library_folder}/libpop.{'so' if shared else 'a'}"}
     missing = expected - installed
