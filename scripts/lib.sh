@@ -48,6 +48,12 @@ ensure_packages() {
     die "could not install the packages; the command was, as root:  $command"
 }
 
+# ensure_python_headers: those of the python3 that .venv is made of; Debian has them in a package, others bring them along.
+ensure_python_headers() {
+  python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+    ensure_packages python3-dev
+}
+
 # ensure_venv [REQUIREMENTS]: a Python environment in .venv with what the file lists; pip runs only when the list changed.
 ensure_venv() {
   local requirements="${1:-}" mark=".venv/.installed" want="none"

@@ -19,7 +19,7 @@ import tempfile
 
 MODEL = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 OTHER_COMMANDS = {"git", "cd", "ctest", "cmake", "ninja", "pkg-config", "g++", "clang-tidy", "man", "apt-get", "sudo",
-                  "python3", "mkdir", "ls", "source", "export", ".venv/bin/python"}
+                  "python3", "pip", "mkdir", "ls", "source", "export", ".venv/bin/python"}
 HELPERS = {"echo", "printf", "cat", "head", "seq", "export"}  # may stand beside pop commands in a block that is run
 TIMEOUT_S = 240
 

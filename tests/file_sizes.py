@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-FOLDERS = ["apps", "base", "engine", "formats", "kernels", "model", "prune", "python", "scripts", "tensor", "tests", "text"]
+FOLDERS = ["apps", "base", "bindings", "engine", "formats", "kernels", "model", "prune", "python", "scripts", "tensor", "tests", "text"]
 
 
 def limit_of(path):

@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "apps": ["engine", "prune", "base"],
     "apps/eval": ["engine", "prune", "model", "kernels", "formats", "text", "tensor", "base"],
     "apps/bench": ["engine", "prune", "model", "kernels", "formats", "tensor", "base"],
-    "python": ["engine", "prune", "base"],
+    "bindings": ["engine", "prune", "base"],
     "tests": LIBRARY + ["apps", "tests"],
 }
 SOURCE = re.compile(r"\.(cpp|cc|c|h|hpp|inc|cu|cuh|in)$")
