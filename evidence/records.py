@@ -39,7 +39,8 @@ def read_items(path):
 def row(run, ratio, result, items, hashes):
     """One result of a run as a row; `items` are the lines of its per-item file, `hashes` of the files that its command names."""
     out = {"set": run.set, "text": run.text, "method": run.method, "calibration": run.calibration, "bits": run.bits,
-           "options": " ".join(run.options), "ratio": ratio, "context": run.context, "decode": run.decode, "windows": run.windows}
+           "options": " ".join(run.options), "ratio": ratio, "context": run.context if run.kind == "kl" else "",
+           "decode": run.decode if run.kind == "kl" else "", "windows": run.windows}
     items = items[:run.windows]
     if run.kind == "kl":
         for name in ("kl", "same_top", "ln_ppl_ratio"):

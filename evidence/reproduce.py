@@ -206,6 +206,7 @@ def main(arguments=None):
     parser.add_argument("--quick", action="store_true", help="one text, the methods without calibration: minutes")
     parser.add_argument("--only", default=",".join(plan.SETS), help=f"sets, separated by commas: {','.join(plan.SETS)}")
     parser.add_argument("--texts", help="of these sets only the runs on these texts or tasks, separated by commas")
+    parser.add_argument("--methods", help="of these sets only the runs of these methods, separated by commas")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time, of one thread each [the CPUs]")
     parser.add_argument("--scratch", default=ROOT / "build" / "evidence", help="where results, items and calibrations lie [build/evidence]")
     parser.add_argument("--pop", default=ROOT / "build" / "pop", help="the program [build/pop]")
@@ -218,6 +219,8 @@ def main(arguments=None):
     runs = [run for name in options.only.split(",") for run in plan.SETS[name]()]
     if options.texts:
         runs = [run for run in runs if run.text in options.texts.split(",")]
+    if options.methods:
+        runs = [run for run in runs if run.method in options.methods.split(",")]
     if options.quick:
         runs = plan.quick(runs)
     if options.plan:

@@ -164,6 +164,18 @@ def readme_table(lines):
     return table if len(table) > 1 else None
 
 
+def readme_words(lines):
+    """What pop+ loses of what pop loses, over all texts."""
+    some = pick(lines, set="main")
+    shares = []
+    for ratio in (0.2, 0.4):
+        plus, pop = ([line for line in pick(some, method=method) if ratio_of(line) == ratio] for method in ("pop+", "pop"))
+        if len(plus) != len(plan.TEXTS) or len(pop) != len(plan.TEXTS):
+            return None
+        shares.append(f"1/{pooled(pop, 'kl') / pooled(plus, 'kl'):.0f}")
+    return f"At ratio 0.2 `pop+` loses {shares[0]} of what `pop` loses, at 0.4 {shares[1]}, and uses fewer weights."
+
+
 def by_option(lines, name, label):
     """A row per setting of `pop` on the development text."""
     some = pick(lines, set=name)
@@ -250,7 +262,7 @@ def windows(lines):
 
 TABLES = {**{f"main_{text}": (lambda lines, text=text: main_table(lines, text)) for text in plan.TEXTS},
           "equal_0.2": lambda lines: equal_table(lines, 0.2), "equal_0.4": lambda lines: equal_table(lines, 0.4),
-          "every_figure": every_figure, "readme": readme_table, "gamma": lambda lines: by_option(lines, "gamma", "gamma"),
+          "every_figure": every_figure, "readme": readme_table, "readme_words": readme_words, "gamma": lambda lines: by_option(lines, "gamma", "gamma"),
           "metric": lambda lines: by_option(lines, "metric", "metric and norm"), "prompt": prompt_table, "long": position_table,
           "bits": bits_table, "tasks": tasks_table, "windows": windows}
 
