@@ -86,7 +86,8 @@ void AttentionPlan::compute(const Pass& pass, int layer, const AttentionBlock& b
        .window = window,
        .first = first,
        .last = prefill ? block.position + block.tokens : first + kRange,
-       .scale = pass.model.attention_scale,
+       .scale = s.attention_scale,
+       .cap = s.attention_cap,
        .out = parts.out + at * size_t(head_dim_),
        .tops = parts.tops + at,
        .totals = parts.totals + at,
@@ -149,11 +150,13 @@ void AttentionPlan::run(const Pass& pass, int layer) {
 namespace {
 
 // Row r of q, k and v as they came from the matrices: bias, norms of the heads of q and k, rotation.
-void finish_qkv(const Pass& pass, const LayerVectors& vectors, int r) {
+void finish_qkv(const Pass& pass, int layer, int r) {
   const ModelSpec& s = pass.model.spec;
   const KernelTable& k = *pass.run.kernels;
   const int width = s.q_dim() + 2 * s.kv_dim();
-  const float* angles = f32(pass.scratch.cos_sin) + size_t(r) * size_t(s.rope.dim);
+  const LayerVectors& vectors = pass.model.vectors[size_t(layer)];
+  const AlignedBuffer& cos_sin = s.window(layer) == 0 ? pass.scratch.cos_sin : pass.scratch.window_cos_sin;
+  const float* angles = f32(cos_sin) + size_t(r) * size_t(s.rope.dim);
   float* const q = f32(pass.scratch.qkv) + size_t(r) * size_t(width);
   if (s.qkv_bias) k.add(vectors.qkv_bias.data(), width, q);
   for (int h = 0; h < s.heads + s.kv_heads; ++h) {
@@ -174,7 +177,7 @@ void attend(const Pass& pass, int layer) {
   // Positions whose keys lie together are one thread's, as far as the prompt begins at one of their borders.
   const int step = pass.phase == Phase::Prefill ? kKeyBlock : 4;
   parallel_ranges(*pass.run.pool, pass.count(), step, [&](int begin, int end, int) {
-    for (int r = begin; r < end; ++r) finish_qkv(pass, pass.model.vectors[size_t(layer)], r);
+    for (int r = begin; r < end; ++r) finish_qkv(pass, layer, r);
     for (int h = 0; h < s.kv_heads; ++h)  // head by head: positions whose keys share cache lines follow each other
       for (int r = begin; r < end; ++r) {
         const KvCache& kv = pass.rows[size_t(r)].sequence->kv;

@@ -12,20 +12,23 @@ namespace {
 
 SiteTargets gate_up_targets(const Pass& pass, int, int row) {
   const Matrix& w = pass.rows[size_t(row)].sequence->gate_up(pass.model, pass.ffns[row]);
-  return {1, {&w}, {f32(pass.scratch.gate_up)}, {size_t(w.rows)}, Finish::SiluMul};
+  return {1, {&w}, {f32(pass.scratch.gate_up)}, {size_t(w.rows)}, Finish::GateMul};
 }
-// Of a dense layer y is added to x; an expert's is weighted first.
+// Of a dense layer y is added to x; an expert's is weighted first, and there may be a norm before.
+bool adds_to_x(const Pass& pass, int layer) {
+  return pass.model.layers[size_t(layer)].router.rows == 0 && !pass.model.spec.post_norms;
+}
 SiteTargets down_targets(const Pass& pass, int layer, int row) {
-  const bool experts = pass.model.layers[size_t(layer)].router.rows > 0;
   return {1,
           {&pass.rows[size_t(row)].sequence->down(pass.model, pass.ffns[row])},
           {f32(pass.scratch.delta)},
           {size_t(pass.model.spec.d)},
-          experts ? Finish::None : Finish::AddToX};
+          adds_to_x(pass, layer) ? Finish::AddToX : Finish::None};
 }
 
 // What a method adds to the FFN's output for the channels that it leaves out, where it leaves them out.
-void add_ffn_bias(const Pass& pass) {
+void add_ffn_bias(const Pass& pass, int layer) {
+  float* const y = f32(adds_to_x(pass, layer) ? pass.scratch.x : pass.scratch.delta);
   for (int r = 0; r < pass.count(); ++r) {
     PolicyState* policy = pass.rows[size_t(r)].sequence->policy.get();
     if (policy == nullptr) continue;
@@ -33,7 +36,7 @@ void add_ffn_bias(const Pass& pass) {
     if (bias.empty()) continue;
     if (pass.phase == Phase::Prefill && policy->select_prefill(Site::Down, pass.ffns[r]).kind == Selection::Kind::Full)
       continue;
-    pass.run.kernels->add(bias.data(), int(bias.size()), f32(pass.scratch.x) + size_t(r) * bias.size());
+    pass.run.kernels->add(bias.data(), int(bias.size()), y + size_t(r) * bias.size());
   }
 }
 
@@ -43,7 +46,7 @@ void through(const Pass& pass, int layer, const float* x) {
   project(pass, Site::GateUp, layer, x, pass.model.spec.d, gate_up_targets);  // leaves h
   pass.run.watch.mark(Part::GateUp);
   project(pass, Site::Down, layer, f32(pass.scratch.h), f, down_targets);
-  add_ffn_bias(pass);
+  add_ffn_bias(pass, layer);
   pass.run.watch.mark(Part::Down);
 }
 

@@ -21,8 +21,11 @@ SiteTargets qkv_targets(const Pass& pass, int layer, int) {
   return {3, {&w.q, &w.k, &w.v}, {y, y + s.q_dim(), y + s.q_dim() + s.kv_dim()}, {ldy, ldy, ldy}};
 }
 SiteTargets o_targets(const Pass& pass, int layer, int) {
-  return {
-      1, {&pass.model.layers[size_t(layer)].o}, {f32(pass.scratch.delta)}, {size_t(pass.model.spec.d)}, Finish::AddToX};
+  return {1,
+          {&pass.model.layers[size_t(layer)].o},
+          {f32(pass.scratch.delta)},
+          {size_t(pass.model.spec.d)},
+          pass.model.spec.post_norms ? Finish::None : Finish::AddToX};
 }
 
 void observe_residual(const Pass& pass, int layer) {
@@ -42,6 +45,16 @@ void norm_rows(const Pass& pass, const float* x, const std::vector<float>& weigh
     for (int r = begin; r < end; ++r)
       pass.run.kernels->rms_norm(x + size_t(r) * size_t(d), weight.data(), d, pass.model.spec.norm_eps,
                                  out + size_t(r) * size_t(d));
+  });
+}
+
+// x += norm of what a site left beside it.
+void add_normed(const Pass& pass, const std::vector<float>& weight) {
+  norm_rows(pass, f32(pass.scratch.delta), weight, f32(pass.scratch.delta));
+  const auto d = size_t(pass.model.spec.d);
+  parallel_ranges(*pass.run.pool, pass.count(), kSmallRows, [&](int begin, int end, int) {
+    pass.run.kernels->add(f32(pass.scratch.delta) + size_t(begin) * d, (end - begin) * int(d),
+                          f32(pass.scratch.x) + size_t(begin) * d);
   });
 }
 
@@ -72,6 +85,7 @@ void head(const Pass& pass, const LogitsSink& sink) {
       if (!k.all_finite(of_row.data(), s.vocab))
         fail("{}: logits at position {} are not finite: damaged weights, or activations beyond the range of --kv",
              pass.model.file().path(), pass.positions[row]);
+      if (s.logit_cap != 0) k.soft_cap(logits + size_t(i) * vocab, s.vocab, s.logit_cap);
       if (pass.phase == Phase::Decode) {
         const uint64_t bytes = bytes_read(w, {nullptr, s.vocab});
         pass.rows[size_t(row)].sequence->reads.head_bytes += bytes;
@@ -96,14 +110,18 @@ void prepare(Activations& scratch, const Model& model, std::span<const ForwardRo
       fail("context: expected at most {} tokens, found one more", sequence.kv.capacity());
     if (rows[r].token < 0 || rows[r].token >= model.spec.vocab)
       fail("token id: expected 0 to {}, found {}", model.spec.vocab - 1, rows[r].token);
-    model.rope.angles(scratch.positions[r], f32(scratch.cos_sin) + r * size_t(model.spec.rope.dim));
+    const size_t angles = r * size_t(model.spec.rope.dim);
+    model.rope.angles(scratch.positions[r], f32(scratch.cos_sin) + angles);
+    if (!model.spec.windows.empty())
+      model.window_rope.angles(scratch.positions[r], f32(scratch.window_cos_sin) + angles);
     model.embed(rows[r].token, f32(scratch.x) + r * size_t(model.spec.d));
     if (rows[r].wants_logits) scratch.wanted.push_back(int(r));
   }
   model.release_embedding();
 }
 
-// What a layer does to the rows of a pass: norm, attention, residual, norm, FFN, residual.
+// What a layer does to the rows of a pass: norm, attention, residual, norm, FFN, residual; a norm before each residual where
+// the model has them.
 void block(const Pass& pass, int layer) {
   const ModelSpec& s = pass.model.spec;
   const Activations& scratch = pass.scratch;
@@ -117,12 +135,14 @@ void block(const Pass& pass, int layer) {
   attend(pass, layer);
   watch.mark(Part::Attention);
   project(pass, Site::O, layer, f32(scratch.attended), s.q_dim(), o_targets);  // adds to x
+  if (s.post_norms) add_normed(pass, vectors.post_attention_norm);
   watch.mark(Part::O);
   if (pass.phase == Phase::Prefill) observe_residual(pass, layer);
 
   norm_rows(pass, x, vectors.ffn_norm, normed);
   watch.mark(Part::Norm);
   ffn(pass, layer, normed);  // adds to x
+  if (s.post_norms) add_normed(pass, vectors.post_ffn_norm);
 }
 
 }  // namespace

@@ -112,6 +112,48 @@ TEST(HfConfig, PositionsInBothSpellings) {
   }
 }
 
+// Gemma by defaults of the classes, in the words of transformers 4 and 5.
+TEST(HfConfig, Gemma) {
+  const ModelSpec two = spec_of("Gemma2ForCausalLM", R"("head_dim":12)");
+  EXPECT_EQ(two.gate, Gate::Gelu);
+  EXPECT_TRUE(two.tied_head && two.post_norms && !two.qk_norm);
+  EXPECT_EQ(two.embedding_scale, 8.f);         // the root of 64
+  EXPECT_EQ(two.attention_scale, 1.f / 16.f);  // of query_pre_attn_scalar 256
+  EXPECT_EQ(two.norm_offset, 1.f);
+  EXPECT_EQ(two.attention_cap, 50.f);
+  EXPECT_EQ(two.logit_cap, 30.f);
+  EXPECT_EQ(two.windows, (std::vector<int>{4096, 0, 4096, 0}));
+  EXPECT_FALSE(two.window_rope.has_value());
+  const ModelSpec bare = spec_of("Gemma2ForCausalLM", R"("attn_logit_softcapping":null,"final_logit_softcapping":null,)"
+                                                      R"("query_pre_attn_scalar":16,"tie_word_embeddings":false)");
+  EXPECT_EQ(bare.attention_cap + bare.logit_cap, 0.f);
+  EXPECT_EQ(bare.attention_scale, 0.25f);
+  EXPECT_FALSE(bare.tied_head);
+
+  const auto three = [](const std::string& more) {
+    return spec_of("Gemma3ForCausalLM", R"("sliding_window":9,)" + more);
+  };
+  for (const char* spelling :
+       {R"("sliding_window_pattern":3,"rope_scaling":{"rope_type":"linear","factor":8.0},"rope_local_base_freq":2e4)",
+        R"("layer_types":["sliding_attention","sliding_attention","full_attention","sliding_attention"],)"
+        R"("rope_parameters":{"full_attention":{"rope_type":"linear","factor":8.0},)"
+        R"("sliding_attention":{"rope_type":"default","rope_theta":2e4}})"}) {
+    const ModelSpec s = three(spelling);
+    EXPECT_TRUE(s.qk_norm && s.post_norms);
+    EXPECT_EQ(s.windows, (std::vector<int>{9, 9, 0, 9})) << spelling;
+    EXPECT_EQ(s.rope.theta, 1e6f);
+    EXPECT_EQ(s.rope.scaling, RopeSpec::Scaling::Linear);
+    EXPECT_EQ(s.rope.factor, 8.f);
+    ASSERT_TRUE(s.window_rope.has_value());
+    EXPECT_EQ(s.window_rope->theta, 2e4f);
+    EXPECT_EQ(s.window_rope->scaling, RopeSpec::Scaling::None);
+    EXPECT_EQ(s.attention_cap + s.logit_cap, 0.f);
+  }
+  EXPECT_EQ(three(R"("rope_theta":5e5,"final_logit_softcapping":20)").logit_cap, 20.f);
+  EXPECT_EQ(three(R"("rope_theta":5e5)").window_rope->theta, 1e4f);
+  EXPECT_EQ(three(R"("rope_theta":5e5)").windows, (std::vector<int>{9, 9, 9, 9}));  // the sixth is the first
+}
+
 // What is said twice must be the same: transformers 4 and 5 read one or the other.
 TEST(HfConfig, PositionsSaidTwice) {
   const auto rope = [](const std::string& more) { return spec_of("LlamaForCausalLM", more).rope; };
@@ -204,7 +246,7 @@ TEST(HfConfig, Experts) {
 
 TEST(HfConfig, RefusesByName) {
   const std::vector<std::array<std::string, 3>> cases = {
-      {"GPT2LMHeadModel", "", "architectures: expected one of LlamaForCausalLM, MistralForCausalLM"},
+      {"GPT2LMHeadModel", "", "architectures: expected one of Gemma2ForCausalLM, Gemma3ForCausalLM"},
       {"GPT2LMHeadModel", "", "found [\"GPT2LMHeadModel\"]"},
       {"LlamaForCausalLM", R"("model_type":"mistral")",
        "model_type: expected llama, that of LlamaForCausalLM, found \"mistral\""},
@@ -238,6 +280,22 @@ TEST(HfConfig, RefusesByName) {
       {"Qwen2ForCausalLM", R"("layer_types":["full_attention","full_attention","full_attention","sliding_attention"])",
        "sliding_window: expected a window"},
       {"MistralForCausalLM", R"("sliding_window":0)", "sliding_window: expected an integer from 1"},
+      {"Gemma3ForConditionalGeneration", "", "found [\"Gemma3ForConditionalGeneration\"]"},
+      {"Gemma3ForCausalLM", R"("model_type":"gemma3")", "model_type: expected gemma3_text, that of Gemma3ForCausalLM"},
+      {"Gemma3ForCausalLM", R"("sliding_window":null)", "sliding_window: expected a window for the layers that slide"},
+      {"Gemma3ForCausalLM", R"("attn_logit_softcapping":50.0)", "attn_logit_softcapping: expected null"},
+      {"Gemma3ForCausalLM", R"("final_logit_softcapping":-1)", "final_logit_softcapping: expected a number"},
+      {"Gemma3ForCausalLM", R"("hidden_activation":"gelu")",
+       "hidden_activation: expected gelu_pytorch_tanh, found \"gelu\""},
+      {"Gemma3ForCausalLM", R"("use_bidirectional_attention":true)", "use_bidirectional_attention: expected false"},
+      {"Gemma3ForCausalLM", R"("query_pre_attn_scalar":0)", "query_pre_attn_scalar: expected a number"},
+      {"Gemma3ForCausalLM", R"("rope_parameters":{"rope_type":"linear","factor":2})",
+       "rope_parameters.factor: expected full_attention and sliding_attention alone"},
+      {"Gemma3ForCausalLM", R"("rope_parameters":{"full_attention":{"rope_theta":5}},"rope_scaling":{"factor":2})",
+       "rope_scaling: expected null beside rope_parameters"},
+      {"Gemma3ForCausalLM", R"("rope_local_base_freq":5,"rope_parameters":{"sliding_attention":{"rope_theta":6}})",
+       "rope_local_base_freq: expected 6"},
+      {"LlamaForCausalLM", R"("final_logit_softcapping":30.0)", "final_logit_softcapping: expected null"},
       {"Qwen3MoeForCausalLM", R"("model_type":"qwen3moe")", "model_type: expected qwen3_moe, that of Qwen3MoeFor"},
       {"Qwen3MoeForCausalLM", "", "num_experts: expected an integer from 1 to 65536, found none"},
       {"Qwen3MoeForCausalLM", R"("num_experts":8)", "num_experts_per_tok: expected an integer from 1 to 8, found none"},

@@ -60,7 +60,7 @@ class Loader {
     const Layout other = all || options_.layout == LayoutChoice::Mixed ? Layout::Columns : Layout::Rows;
     const Layout down = options_.layout == LayoutChoice::Rows ? Layout::Rows : Layout::Columns;
     model_.embedding = tensor(names_.embedding, s.vocab, s.d);
-    model_.output_norm = vector(names_.output_norm, s.d);
+    model_.output_norm = norm(names_.output_norm, s.d);
     add(model_.head, {s.tied_head ? model_.embedding : tensor(names_.output, s.vocab, s.d)}, Layout::Rows);
     model_.layers.resize(size_t(s.layers));
     for (layer_ = 0; layer_ < s.layers; ++layer_) {
@@ -79,7 +79,10 @@ class Loader {
 
   LayerVectors vectors() {
     const ModelSpec& s = model_.spec;
-    LayerVectors v{.attention_norm = vector(names_.attention_norm, s.d), .ffn_norm = vector(names_.ffn_norm, s.d)};
+    LayerVectors v{.attention_norm = norm(names_.attention_norm, s.d),
+                   .ffn_norm = norm(s.post_norms ? names_.pre_ffn_norm : names_.ffn_norm, s.d)};
+    if (s.post_norms)
+      v.post_attention_norm = norm(names_.post_attention_norm, s.d), v.post_ffn_norm = norm(names_.post_ffn_norm, s.d);
     if (s.qkv_bias)
       for (const auto& [name, size] :
            {std::pair{names_.q_bias, s.q_dim()}, {names_.k_bias, s.kv_dim()}, {names_.v_bias, s.kv_dim()}}) {
@@ -89,7 +92,7 @@ class Loader {
     if (s.has_experts(layer_) && s.moe.shared_f > 0)
       v.shared_gate = values(model_.file().tensor(
           name_of(names_.shared_gate), names_.by_expert ? std::vector<int64_t>{1, s.d} : std::vector<int64_t>{s.d}));
-    if (s.qk_norm) v.q_norm = vector(names_.q_norm, s.head_dim), v.k_norm = vector(names_.k_norm, s.head_dim);
+    if (s.qk_norm) v.q_norm = norm(names_.q_norm, s.head_dim), v.k_norm = norm(names_.k_norm, s.head_dim);
     return v;
   }
 
@@ -167,6 +170,12 @@ class Loader {
     return out;
   }
 
+  std::vector<float> norm(const char* pattern, int size) {
+    std::vector<float> weights = vector(pattern, size);
+    for (float& w : weights) w += model_.spec.norm_offset;
+    return weights;
+  }
+
   // Beside a tied head a folder may have a copy of the embedding, of whoever saved both.
   void refuse_other_head() {
     if (!model_.spec.tied_head || model_.file().find(names_.output) == nullptr) return;
@@ -234,7 +243,7 @@ std::unique_ptr<Model> Model::open(const std::string& path) {
     spec.tied_head = file->find(kGgufNames.output) == nullptr;
   }
   model->rope = RopeTable(spec.rope);
-  model->attention_scale = 1.f / std::sqrt(float(spec.head_dim));
+  model->window_rope = spec.window_rope ? RopeTable(*spec.window_rope) : model->rope;
   return model;
 }
 
@@ -246,9 +255,14 @@ std::unique_ptr<Model> Model::load(const std::string& path, const LoadOptions& o
 }
 
 void Model::embed(int32_t token, float* out) const {
-  if (spec.tied_head) return read_row(head, token, out);
-  const size_t stride = row_bytes(embedding.type, spec.d);
-  dequantize(embedding.type, embedding.data.data() + size_t(token) * stride, out, spec.d);
+  if (spec.tied_head) {
+    read_row(head, token, out);
+  } else {
+    const size_t stride = row_bytes(embedding.type, spec.d);
+    dequantize(embedding.type, embedding.data.data() + size_t(token) * stride, out, spec.d);
+  }
+  if (spec.embedding_scale != 1.f)
+    for (int i = 0; i < spec.d; ++i) out[i] *= spec.embedding_scale;
 }
 
 void Model::release_embedding() const {

@@ -29,10 +29,11 @@ struct LoadOptions {
 
 // What of a layer is no matrix.
 struct LayerVectors {
-  std::vector<float> attention_norm, ffn_norm;  // [d]
-  std::vector<float> qkv_bias{};                // [q_dim + 2 kv_dim] or empty
-  std::vector<float> q_norm{}, k_norm{};        // [head_dim] or empty
-  std::vector<float> shared_gate{};             // [d] or empty
+  std::vector<float> attention_norm, ffn_norm;                // [d]
+  std::vector<float> post_attention_norm{}, post_ffn_norm{};  // [d] or empty
+  std::vector<float> qkv_bias{};                              // [q_dim + 2 kv_dim] or empty
+  std::vector<float> q_norm{}, k_norm{};                      // [head_dim] or empty
+  std::vector<float> shared_gate{};                           // [d] or empty
 };
 
 struct Model {
@@ -47,8 +48,7 @@ struct Model {
   }
 
   ModelSpec spec;
-  RopeTable rope;
-  float attention_scale = 1.f;  // of q.k before the softmax
+  RopeTable rope, window_rope;  // window_rope: of layers with a window
   std::vector<LayerWeights> layers;
   std::vector<const FfnWeights*> ffns;  // of all layers: an FFN's number is its place here
   std::vector<int> first_ffn;           // [layers] number of a layer's first
@@ -65,7 +65,7 @@ struct Model {
   // Throws Error: file damaged, family or option not supported, tensor missing, misshapen or left over.
   static std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options, ThreadPool& pool);
 
-  void embed(int32_t token, float* out) const;  // out: [d]
+  void embed(int32_t token, float* out) const;  // out: [d], scaled
   // Gives back the pages that embed() touched: where the file lies in large folios, they add up to the whole table.
   void release_embedding() const;
 };

@@ -136,9 +136,8 @@ void finish(const Pass& pass, const SiteTargets& targets, int row, IndexList lis
     case Finish::None: return;
     case Finish::AddToX:  // every output, in units of one
       return pass.run.kernels->add(y + begin, end - begin, f32(pass.scratch.x) + size_t(row) * d + begin);
-    case Finish::SiluMul:
-      return pass.run.kernels->silu_mul(y, list, begin, end,
-                                        f32(pass.scratch.h) + size_t(row) * size_t(targets.w[0]->rows / 2));
+    case Finish::GateMul:
+      return gate_mul(pass)(y, list, begin, end, f32(pass.scratch.h) + size_t(row) * size_t(targets.w[0]->rows / 2));
   }
 }
 
@@ -175,7 +174,7 @@ void add_slices(const SiteRows& rows, const ColumnCut& cut, size_t per_row, int 
   const Pass& pass = rows.pass;
   const SiteTargets targets = rows.targets(begin);
   const Matrix& w = *targets.w[i];
-  const int unit = targets.finish == Finish::SiluMul ? w.unit : 1, units = w.rows / unit;
+  const int unit = targets.finish == Finish::GateMul ? w.unit : 1, units = w.rows / unit;
   const auto add = [&](int row, int from, int to) {  // units
     float* const y = targets.y[i] + size_t(row) * targets.ldy[i];
     const float* const partial = f32(pass.scratch.partial) + size_t(row - begin) * per_row + cut.at;
@@ -294,8 +293,8 @@ void project_prefill(const Pass& pass, const SiteTargets& targets, const float* 
     }
   }
   if (targets.finish == Finish::None) return;
-  const int f = targets.w[0]->rows / 2;  // with SiluMul
-  const IndexList all = everything(targets.finish == Finish::SiluMul ? f : targets.w[0]->rows);
+  const int f = targets.w[0]->rows / 2;  // with GateMul
+  const IndexList all = everything(targets.finish == Finish::GateMul ? f : targets.w[0]->rows);
   parallel_ranges(pool, pass.count(), 1, [&](int begin, int end, int) {
     for (int r = begin; r < end; ++r) {
       const IndexList units = list != nullptr ? *list : all;

@@ -37,7 +37,7 @@ void for_each_sequence(const Pass& pass, Visit&& visit) {
 enum class Finish : uint8_t {
   None,
   AddToX,   // o, down: x += y
-  SiluMul,  // gate_up: h = silu(gate) * up, of the channels that were computed
+  GateMul,  // gate_up: h = act(gate) * up, of the channels that were computed
 };
 
 // The matrices of a site for one row of the pass: the model's, or its sequence's packed copies.
@@ -54,12 +54,12 @@ using TargetsOf = SiteTargets (*)(const Pass& pass, int layer, int row);
 // sequence, whose policy names the units. Throws PassInterrupted.
 void project(const Pass& pass, Site site, int layer, const float* x, int width, TargetsOf targets_of);
 
-// Prefill: y = W x for all rows of the pass, and what becomes of y. list: with SiluMul the units to compute, the h of others
+// Prefill: y = W x for all rows of the pass, and what becomes of y. list: with GateMul the units to compute, the h of others
 // is 0; null: all of them.
 void project_prefill(const Pass& pass, const SiteTargets& targets, const float* x, int width, const IndexList* list);
 
 // Decode at one site, x : [rows, width]: asks each row's policy, computes what it selects and what becomes of it, counts
-// what that reads. With SiluMul the h of channels that were not selected is left as it was: nobody reads it.
+// what that reads. With GateMul the h of channels that were not selected is left as it was: nobody reads it.
 void project_decode(const Pass& pass, Site site, int layer, const float* x, int width, TargetsOf targets_of);
 
 // Decode at GateUp for policies with gate_first(): all gate rows, then the policy's choice, then the up rows of what it chose.
@@ -67,6 +67,11 @@ void project_gate_first(const Pass& pass, int layer, const float* x, TargetsOf t
 
 // act(gate) : [f] of a row's gate_up : [2f], in scratch memory until the next call.
 std::span<const float> activated_gates(const Pass& pass, const float* gate_up);
+
+// The kernel of the model's activation.
+inline auto gate_mul(const Pass& pass) {
+  return pass.model.spec.gate == Gate::Silu ? pass.run.kernels->silu_mul : pass.run.kernels->gelu_mul;
+}
 
 // Threads end together though one was held up if there are many pieces for each.
 constexpr int kPiecesPerThread = 16;

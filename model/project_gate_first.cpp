@@ -32,9 +32,9 @@ void rows(const Pass& pass, const Matrix& w, const Acts& acts, IndexList list, f
 std::span<const float> activated_gates(const Pass& pass, const float* gate_up) {
   const auto f = size_t(pass.model.spec.f);
   float* const gates = f32(pass.scratch.masked);
-  float* const pairs = f32(pass.scratch.partial);  // (gate, 1): silu_mul leaves the activation alone
+  float* const pairs = f32(pass.scratch.partial);  // (gate, 1): the product leaves the activation alone
   for (size_t i = 0; i < f; ++i) pairs[2 * i] = gate_up[2 * i], pairs[2 * i + 1] = 1;
-  pass.run.kernels->silu_mul(pairs, {nullptr, int(f)}, 0, int(f), gates);
+  gate_mul(pass)(pairs, {nullptr, int(f)}, 0, int(f), gates);
   return {gates, f};
 }
 
@@ -74,7 +74,7 @@ void project_gate_first(const Pass& pass, int layer, const float* x, TargetsOf t
       rows(pass, single, acts, {list, selection.list.count}, y);
       bytes += bytes_read(single, {list, selection.list.count});
     }
-    k.silu_mul(y, selection.list, 0, selection.list.count, h);
+    gate_mul(pass)(y, selection.list, 0, selection.list.count, h);
     sequence.reads.block_bytes += bytes;
     sequence.reads.elements_used += (f + uint64_t(selection.list.count)) * uint64_t(w.cols);
     pass.run.watch.profile.bytes[size_t(Part::GateUp)] += bytes;

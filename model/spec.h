@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct MoeSpec {
   std::vector<bool> layers;   // which have experts; the others have one FFN of width ModelSpec::f
 };
 
+// What a gate's value becomes before it multiplies up's. Gelu: the form with tanh.
+enum class Gate : uint8_t { Silu, Gelu };
+
 struct ModelSpec {
   std::string architecture;  // as the file names it
   std::string name;
@@ -42,11 +46,19 @@ struct ModelSpec {
   int context_trained = 0;
   int context_limit = 0;  // no context may be longer; 0: none
   float norm_eps = 1e-5f;
+  float embedding_scale = 1.f;  // of a token's embedding
+  float attention_scale = 1.f;  // of q.k before the softmax
+  float attention_cap = 0.f,
+        logit_cap = 0.f;  // x becomes cap * tanh(x / cap): scores before the softmax, logits; 0: they stay
+  Gate gate = Gate::Silu;
   bool tied_head = false;    // the embedding is the head
   bool qkv_bias = false;     // q, k and v have biases
   bool qk_norm = false;      // RMS norm of every head of q and k, before the rotation
+  bool post_norms = false;   // RMS norm of what attention and FFN give, before it is added to x
+  float norm_offset = 0.f;   // is added to the weights of norms as the file holds them
   std::vector<int> windows;  // [layers] or empty: how many positions a token sees, itself counted; 0: all before it
   RopeSpec rope;
+  std::optional<RopeSpec> window_rope;  // of layers with a window, where it is another; of the same dim
   MoeSpec moe;
 
   bool has_experts(int layer) const { return !moe.layers.empty() && moe.layers[size_t(layer)]; }

@@ -30,7 +30,8 @@ DEFAULT = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 POSITIONS, GREEDY, TOP, SAMPLED = 64, 64, 8, 256
 MAJOR = int(transformers.__version__.split(".")[0])
 FOLDERS = {"tiny-llama3": "1GB", "tiny-qwen2": "1GB", "tiny-qwen2-yarn": "1GB", "tiny-qwen3": "200KB", "tiny-mistral": "100KB",
-           "tiny-qwen2moe": "300KB", "tiny-qwen3moe": "1GB", "tiny-mixtral": "1GB"}
+           "tiny-qwen2moe": "300KB", "tiny-qwen3moe": "1GB", "tiny-mixtral": "1GB",
+           "tiny-gemma2": "1GB", "tiny-gemma3": "1GB"}
 
 PROMPTS = {
     "english": "The lighthouse keeper climbed the winding stairs every evening, carrying a small brass lamp and a book of old "
@@ -62,18 +63,27 @@ def config_of(reader, rope):
     names = {t.name for t in reader.tensors}
     width, heads = meta["embedding_length"], meta["attention.head_count"]
     window = meta.get("attention.sliding_window")
-    kind = transformers.MistralConfig if window else CONFIGS[family + " experts" * ("expert_count" in meta)]
+    mistral = window and family == "llama"
+    kind = transformers.MistralConfig if mistral else CONFIGS[family + " experts" * ("expert_count" in meta)]
     more = {"sliding_window": window} if window else experts_of(meta, names) if "expert_count" in meta else {}
+    if family in tiny_models.GEMMAS:
+        more |= {key: meta.get(key) for key in ("attn_logit_softcapping", "final_logit_softcapping")}
+        more |= dict(query_pre_attn_scalar=round(meta["attention.scale"] ** -2) if "attention.scale" in meta else
+                     meta.get("attention.key_length", width // heads))
+    more |= positions(rope, meta["rope.freq_base"], family == "gemma3")
     return kind(
         vocab_size=meta["vocab_size"], hidden_size=width, intermediate_size=meta["feed_forward_length"],
         num_hidden_layers=meta["block_count"], num_attention_heads=heads, num_key_value_heads=meta["attention.head_count_kv"],
         head_dim=meta.get("attention.key_length", width // heads), rms_norm_eps=meta["attention.layer_norm_rms_epsilon"],
         max_position_embeddings=meta["context_length"], tie_word_embeddings="output.weight" not in names,
-        attn_implementation="eager", bos_token_id=None, eos_token_id=None, **more, **positions(rope, meta["rope.freq_base"]))
+        attn_implementation="eager", bos_token_id=None, eos_token_id=None, **more)
 
 
-def positions(rope, theta):
-    """The scaling in the words of the transformers at hand."""
+def positions(rope, theta, by_layer):
+    """The scaling in the words of the transformers at hand; by_layer: those of the layers that see all."""
+    if MAJOR >= 5 and by_layer:
+        return dict(rope_parameters=dict(full_attention=positions(rope, theta, False)["rope_parameters"],
+                                         sliding_attention=dict(rope_type="default", rope_theta=10000.0)))
     if MAJOR < 5:
         return dict(rope_theta=theta, rope_scaling=rope)
     return dict(rope_parameters=dict(rope or {"rope_type": "default"}, rope_theta=theta))
@@ -92,6 +102,7 @@ def experts_of(meta, names):
 
 
 CONFIGS = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
+           "gemma2": transformers.Gemma2Config, "gemma3": transformers.Gemma3TextConfig,
            "llama experts": transformers.MixtralConfig, "qwen2moe experts": transformers.Qwen2MoeConfig,
            "qwen3moe experts": transformers.Qwen3MoeConfig}
 PARTS = {"attn_norm.weight": "input_layernorm.weight", "ffn_norm.weight": "post_attention_layernorm.weight",
@@ -102,6 +113,10 @@ PARTS = {"attn_norm.weight": "input_layernorm.weight", "ffn_norm.weight": "post_
          **{f"ffn_{x}_shexp.weight": f"mlp.shared_expert.{x}_proj.weight" for x in ("gate", "up", "down")},
          "ffn_gate_exps.weight": "mlp.experts.gate_up_proj", "ffn_down_exps.weight": "mlp.experts.down_proj",
          "ffn_gate_inp.weight": "mlp.gate.weight", "ffn_gate_inp_shexp.weight": "mlp.shared_expert_gate.weight"}
+GEMMA_PARTS = {"post_attention_norm.weight": "post_attention_layernorm.weight",
+               "ffn_norm.weight": "pre_feedforward_layernorm.weight", "post_ffw_norm.weight": "post_feedforward_layernorm.weight"}
+
+
 def model_of(path, rope=None):
     reader = gguf.GGUFReader(path)
     config = config_of(reader, rope)
@@ -111,6 +126,10 @@ def model_of(path, rope=None):
             if name.endswith((".attn_q.weight", ".attn_k.weight")):
                 heads = config.num_attention_heads if "attn_q" in name else config.num_key_value_heads
                 w[name] = split_halves(w[name], heads)
+    parts = PARTS
+    if reader.fields["general.architecture"].contents() in tiny_models.GEMMAS:
+        parts = PARTS | GEMMA_PARTS
+        w = {name: values - 1 if name.endswith("norm.weight") else values for name, values in w.items()}
     state = {"model.embed_tokens.weight": w["token_embd.weight"], "model.norm.weight": w["output_norm.weight"],
              "lm_head.weight": w.get("output.weight", w["token_embd.weight"])}
     for name, values in w.items():
@@ -120,7 +139,7 @@ def model_of(path, rope=None):
             if part == "ffn_gate_exps.weight":           # gate and up are one tensor there
                 values = np.concatenate([values, w[name.replace("gate", "up")]], axis=1)
             if part != "ffn_up_exps.weight":
-                state[f"model.layers.{layer}.{PARTS[part]}"] = values
+                state[f"model.layers.{layer}.{parts[part]}"] = values
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     model.config._experts_implementation = "eager"      # the others want sizes that a tiny model does not have
     model.load_state_dict({k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in state.items()}, strict=True)

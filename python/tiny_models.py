@@ -7,7 +7,8 @@ import gguf
 import numpy as np
 
 BASE = dict(width=64, inner=100, layers=2, heads=4, kv_heads=2, head_width=16, tied=True, theta=10000.0, epsilon=1e-5, rope=None,
-            quantized=False, family="llama", window=None, moe=None)
+            quantized=False, family="llama", window=None, moe=None, caps=None, scalar=None)
+GEMMAS = ("gemma2", "gemma3")
 # Experts 1 and 3 and their rows of the router are equal, the last one is chosen by nobody.
 MOE = dict(experts=6, used=2, inner=40, shared=0, dense_layers=())
 
@@ -43,6 +44,13 @@ MODELS = {
     "tiny-qwen3moe": dict(BASE, seed=11, family="qwen3moe", width=54, inner=70, heads=6, kv_heads=3, head_width=10, epsilon=1e-6,
                           theta=1000000.0, moe=dict(MOE, experts=10, used=3, inner=35)),
     # Mixtral's files are of the llama family
+    # GELU gates, norms on both sides; every second layer has a window; caps that bite
+    "tiny-gemma2": dict(BASE, seed=13, family="gemma2", width=60, inner=90, layers=3, heads=6, kv_heads=2, head_width=12, epsilon=1e-6,
+                        window=19, caps=dict(attn_logit_softcapping=3.0, final_logit_softcapping=12.0)),
+    # norms of the heads; the sixth layer alone sees all, its positions divided by a factor, the others have another theta; scores
+    # divided by the root of what is no head's width
+    "tiny-gemma3": dict(BASE, seed=14, family="gemma3", width=48, inner=50, layers=7, heads=4, kv_heads=2, head_width=14, epsilon=1e-6,
+                        theta=1000000.0, rope=dict(rope_type="linear", factor=4.0), window=21, scalar=20),
     "tiny-mixtral": dict(BASE, seed=12, width=56, inner=45, heads=7, kv_heads=7, head_width=8, moe=dict(MOE, inner=45)),
 }
 
@@ -84,6 +92,11 @@ def write(path, spec, rope_divisors=None):
             w.add_expert_feed_forward_length(moe["inner"])
         if moe["shared"]:
             w.add_expert_shared_feed_forward_length(moe["shared"])
+    if spec["caps"]:
+        w.add_attn_logit_softcapping(spec["caps"]["attn_logit_softcapping"])
+        w.add_final_logit_softcapping(spec["caps"]["final_logit_softcapping"])
+    if spec["scalar"]:
+        w.add_attention_scale(spec["scalar"] ** -0.5)
     w.add_vocab_size(len(TOKENS))
     rope = spec["rope"] or {}
     if rope.get("rope_type") == "linear":
@@ -125,19 +138,24 @@ def write(path, spec, rope_divisors=None):
         w.add_tensor(name, values)
 
     def vector(name, size, mean):
-        w.add_tensor(name, rng.normal(mean, 0.3, size).astype(np.float32))
+        values = rng.normal(mean, 0.3, size).astype(np.float32)
+        if gemma:                               # so that one more and one less is exact: transformers keeps norms less one
+            values = np.round(values * 4096) / np.float32(4096)
+        w.add_tensor(name, values)
 
     def norm(name):
         vector(name, spec["width"], 1)
 
-    width, inner = spec["width"], spec["inner"]
+    width, inner, gemma = spec["width"], spec["inner"], spec["family"] in GEMMAS
     q, kv = spec["heads"] * spec["head_width"], spec["kv_heads"] * spec["head_width"]
     if moe:
         embedding = rng.normal(0, 1, (len(TOKENS), width)).astype(np.float32)
         embedding[:, 0] = 6
         w.add_tensor("token_embd.weight", embedding)
     else:
-        matrix("token_embd.weight", len(TOKENS), width, gain=np.sqrt(width), kind=gguf.GGMLQuantizationType.Q8_0)
+        # Gemma multiplies what it takes of it by the root of the width.
+        matrix("token_embd.weight", len(TOKENS), width, gain=np.sqrt(width) * (0.12 if gemma else 1),
+               kind=gguf.GGMLQuantizationType.Q8_0)
     for i in range(spec["layers"]):
         norm(f"blk.{i}.attn_norm.weight")
         matrix(f"blk.{i}.attn_q.weight", q, width, gain=1.5)
@@ -146,11 +164,14 @@ def write(path, spec, rope_divisors=None):
         if spec["family"] in ("qwen2", "qwen2moe"):
             for name, size in (("q", q), ("k", kv), ("v", kv)):
                 vector(f"blk.{i}.attn_{name}.bias", size, 0)
-        if spec["family"] in ("qwen3", "qwen3moe"):
+        if spec["family"] in ("qwen3", "qwen3moe", "gemma3"):
             for name in "qk":
                 vector(f"blk.{i}.attn_{name}_norm.weight", spec["head_width"], 1.5)
         matrix(f"blk.{i}.attn_output.weight", width, q)
         norm(f"blk.{i}.ffn_norm.weight")
+        if gemma:
+            norm(f"blk.{i}.post_attention_norm.weight")
+            norm(f"blk.{i}.post_ffw_norm.weight")
         if moe and i not in moe["dense_layers"]:
             router(f"blk.{i}.ffn_gate_inp.weight")
             experts(f"blk.{i}.ffn_gate_exps.weight", moe["inner"], width, gain=1.5)

@@ -1,5 +1,6 @@
 // A model family is data: what its blocks have, and what its metadata says beyond what all families say.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@ enum class WindowRule : uint8_t {
   Unused,   // versions of transformers differ in what it would do: use_sliding_window must be false
   All,      // in all, where it is given; layer_types must agree
   ByLayer,  // layer_types says it, or use_sliding_window and max_window_layers
+  Pattern,  // layer_types says it, or every n-th layer sees all and the others have it
 };
 
 // Tensor names of a file format; {} is the layer number. All families of a format share them (of folders Mixtral's experts are called
@@ -29,6 +31,7 @@ struct TensorNames {
   const char *q_bias, *k_bias, *v_bias;
   const char *q_norm, *k_norm;
   const char* ffn_norm;
+  const char *post_attention_norm, *pre_ffn_norm, *post_ffn_norm;  // of families with post_norms, in ffn_norm's place
   const char *gate, *up, *down;
   // Of a layer with experts: [experts, d]; [experts, f, d] twice, [experts, d, f]; of the shared expert its gate [d] and matrices.
   // by_expert: a tensor for each expert, whose number is a second {}: [f, d] twice, [d, f]; and the gate is [1, d].
@@ -55,9 +58,19 @@ struct Family {
   const char* hf_type = nullptr;     // config.json's model_type; null: as architecture
   bool in_gguf = true;               // false: in GGUF files such models call themselves something else
   bool interleaved_in_gguf = false;  // converters permute W_q and W_k so that rotated pairs are neighbours
-  bool window_in_gguf = false;       // attention.sliding_window holds in all layers; else it is refused
-  bool qkv_bias = false, qk_norm = false;
+  bool window_in_gguf = false;       // attention.sliding_window holds in all layers, or by Pattern; else it is refused
+  bool qkv_bias = false, qk_norm = false, post_norms = false;
+  Gate gate = Gate::Silu;
+  bool scaled_embedding = false;   // by the root of its width
+  float hf_norm_offset = 0.f;      // folders keep the weights of norms without it
+  bool hf_tied = false;            // where config.json has no tie_word_embeddings
+  bool hf_query_scalar = false;    // q.k is divided by the root of query_pre_attn_scalar, in place of head_dim
+  int layers_scaled_by_width = 0;  // GGUF: the model of so many layers divides by the root of d / heads
+  // Soft caps where files do not say them, 0: none. Empty: the family has no such cap, a file that says one is refused.
+  std::optional<float> attention_cap{}, logit_cap{};
+  double window_theta = 0;  // of layers with a window, where files do not say it; 0: theirs are as the others'
   WindowRule window = WindowRule::None;
+  int window_pattern = 0;         // Pattern: n, where files do not say it
   int window_default = 0;         // where config.json has no sliding_window at all
   bool experts = false;           // GGUF files may be of mixtures of experts
   bool normalised_top_k = false;  // where they do not say it: the chosen experts' weights are divided by their sum
@@ -74,7 +87,7 @@ const Family& find_family(const JsonObject& config);
 // seen from the tensors, by the caller.
 ModelSpec read_spec(const GgufFile& file, const Family& family);
 ModelSpec read_spec(const JsonObject& config, const Family& family);
-// Of config.json, head_dim known already; theta: where it says none.
-RopeSpec read_rope(const JsonObject& config, int head_dim, double theta);
+// rope and window_rope of config.json, head_dim known already.
+void read_rope(const JsonObject& config, const Family& family, ModelSpec& spec);
 
 }  // namespace pop

@@ -119,6 +119,31 @@ void read_experts(const GgufFile& file, const Keys& keys, const Family& family, 
     keys.refuse("expert_count", "0 (no layer has a router)", moe.experts);
 }
 
+// What becomes of q.k and of the logits.
+void read_scores(const Keys& keys, const Family& family, ModelSpec& spec) {
+  const int width = spec.layers == family.layers_scaled_by_width ? spec.d / spec.heads : spec.head_dim;
+  spec.attention_scale = keys.real_or("attention.scale", 1.0 / std::sqrt(double(width)), 1e-6, 1e3);
+  const auto cap = [&](std::string_view key, std::optional<float> known) {
+    const float value = keys.real_or(key, double(known.value_or(0.f)), 0.0, 1e6);
+    if (!known && value != 0) keys.refuse(key, kNotYet, value);
+    return value;
+  };
+  spec.attention_cap = cap("attn_logit_softcapping", family.attention_cap);
+  spec.logit_cap = cap("final_logit_softcapping", family.logit_cap);
+}
+
+void read_windows(const Keys& keys, const Family& family, ModelSpec& spec) {
+  constexpr const char* kKey = "attention.sliding_window";
+  const bool pattern = family.window == WindowRule::Pattern;
+  const int window = pattern ? keys.integer(kKey, 1, 1 << 30) : keys.integer_or(kKey, 0, 0, 1 << 30);
+  if (window == 0) return;
+  if (!family.window_in_gguf) keys.refuse(kKey, kNotYet, window);
+  spec.windows.assign(size_t(spec.layers), window);
+  if (!pattern) return;
+  const int every = keys.integer_or("attention.sliding_window_pattern", family.window_pattern, 1, 1 << 20);
+  for (int l = every - 1; l < spec.layers; l += every) spec.windows[size_t(l)] = 0;
+}
+
 // rope_freqs is read with the spec; rotary tables stored by old converters are recomputed.
 constexpr const char* kIgnored[] = {"rope_freqs.weight", "blk.{}.attn_rot_embd.weight", "blk.{}.attn_rot_embd"};
 
@@ -138,6 +163,9 @@ const TensorNames kGgufNames{.embedding = "token_embd.weight",
                              .q_norm = "blk.{}.attn_q_norm.weight",
                              .k_norm = "blk.{}.attn_k_norm.weight",
                              .ffn_norm = "blk.{}.ffn_norm.weight",
+                             .post_attention_norm = "blk.{}.post_attention_norm.weight",
+                             .pre_ffn_norm = "blk.{}.ffn_norm.weight",
+                             .post_ffn_norm = "blk.{}.post_ffw_norm.weight",
                              .gate = "blk.{}.ffn_gate.weight",
                              .up = "blk.{}.ffn_up.weight",
                              .down = "blk.{}.ffn_down.weight",
@@ -165,12 +193,19 @@ ModelSpec read_spec(const GgufFile& file, const Family& family) {
   spec.qkv_bias = family.qkv_bias;
   spec.qk_norm = family.qk_norm;
   read_experts(file, keys, family, spec);
-  if (const int window = keys.integer_or("attention.sliding_window", 0, 0, 1 << 30); window != 0) {
-    if (!family.window_in_gguf) keys.refuse("attention.sliding_window", kNotYet, window);
-    spec.windows.assign(size_t(spec.layers), window);
-  }
+  spec.gate = family.gate;
+  spec.post_norms = family.post_norms;
+  if (family.scaled_embedding) spec.embedding_scale = std::sqrt(float(spec.d));
+  read_scores(keys, family, spec);
+  read_windows(keys, family, spec);
   spec.rope.interleaved = family.interleaved_in_gguf;
   read_rope(file, keys, spec);
+  if (family.window_theta != 0) {  // neither scaled nor divided
+    RopeSpec& window = spec.window_rope.emplace();
+    window.interleaved = spec.rope.interleaved;
+    window.dim = spec.rope.dim;
+    window.theta = keys.real_or("rope.freq_base_swa", family.window_theta, 1.0, 1e12);
+  }
   return spec;
 }
 

@@ -71,10 +71,11 @@ JsonObject position_fields(const JsonObject& config) {
   return four ? *std::move(four) : JsonObject::parse("{}", "");
 }
 
-float read_theta(const JsonObject& config, const JsonObject& fields, double fallback) {
-  const auto inside = fields.find_real("rope_theta", 1.0, 1e12), outside = config.find_real("rope_theta", 1.0, 1e12);
+// key: where transformers 4 has it.
+float read_theta(const JsonObject& config, const JsonObject& fields, const char* key, double fallback) {
+  const auto inside = fields.find_real("rope_theta", 1.0, 1e12), outside = config.find_real(key, 1.0, 1e12);
   if (inside && outside && *inside != *outside)
-    config.refuse("rope_theta", fmt::format("{} as beside the kind of positions", *inside));
+    config.refuse(key, fmt::format("{} as beside the kind of positions", *inside));
   return float(inside ? *inside : outside.value_or(fallback));
 }
 
@@ -87,16 +88,12 @@ std::string position_kind(const JsonObject& fields, const char*& key) {
   return kind ? *kind : older.value_or("default");
 }
 
-}  // namespace
-
-RopeSpec read_rope(const JsonObject& config, int head_dim, double theta) {
+// Of one kind of layers; fields: those of its kind of positions.
+RopeSpec read_kind(const JsonObject& config, const JsonObject& fields, int head_dim, float theta) {
   RopeSpec rope;
   rope.dim = head_dim;
+  rope.theta = theta;
   if (head_dim % 2 != 0) config.refuse("head_dim", "an even number");
-  const JsonObject fields = position_fields(config);
-  for (const auto& [key, value] : fields.all().items())
-    if (value.is_object()) fields.refuse(key, "one kind of positions for all layers");
-  rope.theta = read_theta(config, fields, theta);
   for (const JsonObject* at : {&config, &fields})
     if (const auto part = at->find_real("partial_rotary_factor", 0.0, 1.0); part && *part != 1.0)
       at->refuse("partial_rotary_factor", "1");
@@ -117,6 +114,34 @@ RopeSpec read_rope(const JsonObject& config, int head_dim, double theta) {
     fields.refuse(kind_key, "default, linear, dynamic, llama3 or yarn");
   }
   return rope;
+}
+
+// Layers with a window have positions of their own: transformers 5 has an object for either, 4 scales the other layers' alone.
+void read_both(const JsonObject& config, const Family& family, ModelSpec& spec) {
+  constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
+  const auto five = config.find_object("rope_parameters"), four = config.find_object("rope_scaling");
+  if (five && four) config.refuse("rope_scaling", "null beside rope_parameters");
+  const JsonObject nothing = JsonObject::parse("{}", "");
+  JsonObject full = four.value_or(nothing), sliding = nothing;
+  if (five) {
+    for (const auto& item : five->all().items())
+      if (item.key() != kFull && item.key() != kSliding)
+        five->refuse(item.key(), fmt::format("{} and {} alone", kFull, kSliding));
+    full = five->find_object(kFull).value_or(nothing), sliding = five->find_object(kSliding).value_or(nothing);
+  }
+  spec.rope = read_kind(config, full, spec.head_dim, read_theta(config, full, "rope_theta", family.hf_theta));
+  const float theta = read_theta(config, sliding, "rope_local_base_freq", family.window_theta);
+  spec.window_rope = read_kind(config, sliding, spec.head_dim, theta);
+}
+
+}  // namespace
+
+void read_rope(const JsonObject& config, const Family& family, ModelSpec& spec) {
+  if (family.window_theta != 0) return read_both(config, family, spec);
+  const JsonObject fields = position_fields(config);
+  for (const auto& [key, value] : fields.all().items())
+    if (value.is_object()) fields.refuse(key, "one kind of positions for all layers");
+  spec.rope = read_kind(config, fields, spec.head_dim, read_theta(config, fields, "rope_theta", family.hf_theta));
 }
 
 }  // namespace pop

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "model/families/family.h"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int64_t kMostContext = 1 << 30;
 
-void read_sizes(const JsonObject& config, ModelSpec& spec) {
+void read_sizes(const JsonObject& config, const Family& family, ModelSpec& spec) {
   spec.layers = int(config.integer("num_hidden_layers", 1, 4096));
   spec.d = int(config.integer("hidden_size", 1, 1 << 20));
   spec.f = int(config.integer("intermediate_size", 1, 1 << 22));
@@ -28,19 +29,35 @@ void read_sizes(const JsonObject& config, ModelSpec& spec) {
   spec.head_dim = int(head_dim.value_or(spec.d / spec.heads));
   spec.context_trained = int(config.integer("max_position_embeddings", 1, kMostContext));
   spec.norm_eps = float(config.real("rms_norm_eps", 0.0, 1.0));
-  spec.tied_head = config.flag("tie_word_embeddings", false);
+  spec.tied_head = config.flag("tie_word_embeddings", family.hf_tied);
 }
 
-void refuse_unknown(const JsonObject& config) {
-  if (const auto act = config.find_string("hidden_act"); act && *act != "silu") config.refuse("hidden_act", "silu");
-  for (const char* key : {"attention_bias", "mlp_bias"})
+void refuse_unknown(const JsonObject& config, const Family& family) {
+  const bool silu = family.gate == Gate::Silu;
+  const char *key = silu ? "hidden_act" : "hidden_activation", *known = silu ? "silu" : "gelu_pytorch_tanh";
+  if (const auto act = config.find_string(key); act && *act != known) config.refuse(key, known);
+  for (const char* key : {"attention_bias", "mlp_bias", "use_bidirectional_attention"})
     if (config.flag(key, false)) config.refuse(key, "false");
   if (config.find_object("quantization_config"))
     config.refuse("quantization_config", "none (weights in F32, F16 or BF16)");
 }
 
-// Families by layer: layer_types, or what transformers makes of the older fields: windows from layer max_window_layers on. The
-// others' classes do not look at layer_types, which may therefore say nothing else.
+// What becomes of q.k and of the logits.
+void read_scores(const JsonObject& config, const Family& family, ModelSpec& spec) {
+  double width = spec.head_dim;
+  if (family.hf_query_scalar) width = config.find_real("query_pre_attn_scalar", 1e-3, 1e6).value_or(256);
+  spec.attention_scale = float(1 / std::sqrt(width));
+  const auto cap = [&](const char* key, std::optional<float> known) {
+    const auto value = config.find_real(key, 1e-3, 1e6);
+    if (!known && value) config.refuse(key, "null, as the class does not look at it");
+    return value ? float(*value) : config.has(key) ? 0.f : known.value_or(0.f);
+  };
+  spec.attention_cap = cap("attn_logit_softcapping", family.attention_cap);
+  spec.logit_cap = cap("final_logit_softcapping", family.logit_cap);
+}
+
+// Families by layer: layer_types, or what transformers makes of the older fields: windows from layer max_window_layers on, or by a
+// pattern. The others' classes do not look at layer_types, which may therefore say nothing else.
 void read_windows(const JsonObject& config, const Family& family, ModelSpec& spec) {
   if (family.window == WindowRule::Unused) {
     if (config.flag("use_sliding_window", false)) config.refuse("use_sliding_window", "false");
@@ -55,13 +72,16 @@ void read_windows(const JsonObject& config, const Family& family, ModelSpec& spe
     if (!config.flag("use_sliding_window", false)) window = 0;
     from = int(config.find_int("max_window_layers", 0, 1 << 20).value_or(28));
   }
+  const bool pattern = family.window == WindowRule::Pattern;
+  const int every =
+      pattern ? int(config.find_int("sliding_window_pattern", 1, 1 << 20).value_or(family.window_pattern)) : 0;
   const auto types = config.find_strings("layer_types");
   if (types && types->size() != size_t(spec.layers))
     config.refuse("layer_types", fmt::format("one for each of {} layers", spec.layers));
   std::vector<int> windows(size_t(spec.layers), 0);
   bool any = false;
   for (int layer = 0; layer < spec.layers; ++layer) {
-    bool slides = window != 0 && layer >= from;
+    bool slides = pattern ? (layer + 1) % every != 0 : window != 0 && layer >= from;
     if (types) {
       const std::string& type = (*types)[size_t(layer)];
       if (type != "full_attention" && type != "sliding_attention")
@@ -70,8 +90,8 @@ void read_windows(const JsonObject& config, const Family& family, ModelSpec& spe
         config.refuse("layer_types", slides ? "sliding_attention alone, as sliding_window is given"
                                             : "full_attention alone, as sliding_window is null");
       slides = type == "sliding_attention";
-      if (slides && window == 0) config.refuse("sliding_window", "a window for the layers of layer_types that slide");
     }
+    if (slides && window == 0) config.refuse("sliding_window", "a window for the layers that slide");
     if (slides) windows[size_t(layer)] = window, any = true;
   }
   if (any) spec.windows = std::move(windows);
@@ -121,6 +141,9 @@ const TensorNames kHfNames{.embedding = "model.embed_tokens.weight",
                            .q_norm = "model.layers.{}.self_attn.q_norm.weight",
                            .k_norm = "model.layers.{}.self_attn.k_norm.weight",
                            .ffn_norm = "model.layers.{}.post_attention_layernorm.weight",
+                           .post_attention_norm = "model.layers.{}.post_attention_layernorm.weight",
+                           .pre_ffn_norm = "model.layers.{}.pre_feedforward_layernorm.weight",
+                           .post_ffn_norm = "model.layers.{}.post_feedforward_layernorm.weight",
                            .gate = "model.layers.{}.mlp.gate_proj.weight",
                            .up = "model.layers.{}.mlp.up_proj.weight",
                            .down = "model.layers.{}.mlp.down_proj.weight",
@@ -147,13 +170,18 @@ const TensorNames kMixtralNames = [] {
 ModelSpec read_spec(const JsonObject& config, const Family& family) {
   ModelSpec spec;
   spec.architecture = family.architecture;
-  read_sizes(config, spec);
-  refuse_unknown(config);
+  read_sizes(config, family, spec);
+  refuse_unknown(config, family);
   if (family.hf_experts.width != nullptr) read_experts(config, family.hf_experts, spec);
   spec.qkv_bias = family.qkv_bias && (spec.moe.experts == 0 || config.flag("qkv_bias", true));
   spec.qk_norm = family.qk_norm;
+  spec.gate = family.gate;
+  spec.post_norms = family.post_norms;
+  spec.norm_offset = family.hf_norm_offset;
+  if (family.scaled_embedding) spec.embedding_scale = std::sqrt(float(spec.d));
+  read_scores(config, family, spec);
   if (family.window != WindowRule::None) read_windows(config, family, spec);
-  spec.rope = read_rope(config, spec.head_dim, family.hf_theta);
+  read_rope(config, family, spec);
   if (spec.rope.scaling == RopeSpec::Scaling::Dynamic) spec.context_limit = spec.context_trained;
   return spec;
 }

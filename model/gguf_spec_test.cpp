@@ -1,0 +1,122 @@
+// Metadata of GGUF files to ModelSpec, of the families whose files leave things to the reader: what is not said is the family's, and
+// what is wrong is refused by key. The numbers are those of the published models.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "base/error.h"
+#include "formats/gguf_writer.h"
+#include "model/families/family.h"
+
+namespace pop {
+namespace {
+
+using Add = std::function<void(GgufWriter&, const std::string& prefix)>;
+
+ModelSpec spec_of(const std::string& family, int layers, int d, int heads, int head_dim, const Add& add = {}) {
+  GgufWriter writer;
+  const std::string prefix = family + ".";
+  writer.set_string("general.architecture", family);
+  writer.set_u32(prefix + "block_count", uint32_t(layers));
+  writer.set_u32(prefix + "embedding_length", uint32_t(d));
+  writer.set_u32(prefix + "feed_forward_length", 64);
+  writer.set_u32(prefix + "attention.head_count", uint32_t(heads));
+  writer.set_u32(prefix + "attention.key_length", uint32_t(head_dim));
+  writer.set_u32(prefix + "attention.value_length", uint32_t(head_dim));
+  writer.set_u32(prefix + "context_length", 8192);
+  writer.set_f32(prefix + "attention.layer_norm_rms_epsilon", 1e-6f);
+  if (add) add(writer, prefix);
+  const std::vector<uint8_t> bytes = writer.to_bytes();
+  const GgufFile file = GgufFile::from_bytes(bytes, "toy.gguf");
+  return read_spec(file, find_family(file));
+}
+
+std::string error_of(const std::string& family, const Add& add) {
+  try {
+    spec_of(family, 4, 64, 4, 16, add);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+const Add kWindow = [](GgufWriter& w, const std::string& p) { w.set_u32(p + "attention.sliding_window", 1024); };
+
+TEST(GgufSpec, Gemma) {
+  const ModelSpec two = spec_of("gemma2", 4, 64, 4, 16, kWindow);
+  EXPECT_EQ(two.gate, Gate::Gelu);
+  EXPECT_TRUE(two.post_norms && !two.qk_norm && !two.rope.interleaved && !two.window_rope);
+  EXPECT_EQ(two.norm_offset, 0.f);  // converters have added it
+  EXPECT_EQ(two.embedding_scale, 8.f);
+  EXPECT_EQ(two.attention_scale, 0.25f);
+  EXPECT_EQ(two.attention_cap, 50.f);
+  EXPECT_EQ(two.logit_cap, 30.f);
+  EXPECT_EQ(two.windows, (std::vector<int>{1024, 0, 1024, 0}));
+
+  const ModelSpec three = spec_of("gemma3", 7, 64, 4, 16, [](GgufWriter& w, const std::string& p) {
+    kWindow(w, p);
+    w.set_f32(p + "rope.freq_base", 1e6f);
+    w.set_string(p + "rope.scaling.type", "linear");
+    w.set_f32(p + "rope.scaling.factor", 8.f);
+  });
+  EXPECT_TRUE(three.qk_norm);
+  EXPECT_EQ(three.windows, (std::vector<int>{1024, 1024, 1024, 1024, 1024, 0, 1024}));
+  EXPECT_EQ(three.rope.theta, 1e6f);
+  EXPECT_EQ(three.rope.factor, 8.f);
+  EXPECT_EQ(three.window_rope->theta, 1e4f);
+  EXPECT_EQ(three.window_rope->scaling, RopeSpec::Scaling::None);
+  EXPECT_EQ(three.window_rope->dim, 16);
+  EXPECT_EQ(three.attention_cap + three.logit_cap, 0.f);
+  const ModelSpec other = spec_of("gemma3", 4, 64, 4, 16, [](GgufWriter& w, const std::string& p) {
+    kWindow(w, p);
+    w.set_u32(p + "attention.sliding_window_pattern", 2);
+    w.set_f32(p + "rope.freq_base_swa", 5e3f);
+    w.set_f32(p + "attention.scale", 0.125f);
+  });
+  EXPECT_EQ(other.windows, (std::vector<int>{1024, 0, 1024, 0}));
+  EXPECT_EQ(other.window_rope->theta, 5e3f);
+  EXPECT_EQ(other.attention_scale, 0.125f);
+}
+
+// The 27B models divide by the root of d / heads, 144 and 168, and their files do not say it.
+TEST(GgufSpec, LargeGemmasScaleByWidth) {
+  EXPECT_FLOAT_EQ(spec_of("gemma2", 46, 4608, 32, 128, kWindow).attention_scale, 1 / std::sqrt(144.f));
+  EXPECT_FLOAT_EQ(spec_of("gemma3", 62, 5376, 32, 128, kWindow).attention_scale, 1 / std::sqrt(168.f));
+  EXPECT_FLOAT_EQ(spec_of("gemma2", 42, 3584, 16, 256, kWindow).attention_scale, 1 / 16.f);
+}
+
+TEST(GgufSpec, RefusesByKey) {
+  struct Case {
+    const char* family;
+    Add add;
+    const char* expected;
+  };
+  const std::vector<Case> cases = {
+      {"gemma2", {}, "gemma2.attention.sliding_window"},
+      {"gemma3", {}, "gemma3.attention.sliding_window"},
+      {"gemma3", [](auto& w, auto& p) { w.set_u32(p + "attention.sliding_window", 0); }, "expected 1 to"},
+      {"gemma3", [](auto& w, auto& p) { kWindow(w, p), w.set_u32(p + "attention.sliding_window_pattern", 0); },
+       "gemma3.attention.sliding_window_pattern: expected 1 to"},
+      {"gemma3", [](auto& w, auto& p) { kWindow(w, p), w.set_f32(p + "attn_logit_softcapping", 50); },
+       "gemma3.attn_logit_softcapping: expected 0"},
+      {"gemma2", [](auto& w, auto& p) { kWindow(w, p), w.set_f32(p + "final_logit_softcapping", NAN); },
+       "gemma2.final_logit_softcapping: expected 0 to"},
+      {"gemma2", [](auto& w, auto& p) { kWindow(w, p), w.set_f32(p + "attention.scale", 0); },
+       "gemma2.attention.scale: expected"},
+      {"gemma3", [](auto& w, auto& p) { kWindow(w, p), w.set_f32(p + "rope.freq_base_swa", -1); },
+       "gemma3.rope.freq_base_swa: expected 1 to"},
+      {"gemma3", [](auto& w, auto& p) { kWindow(w, p), w.set_u32(p + "expert_count", 8); }, "gemma3.expert_count"},
+      {"llama", [](auto& w, auto& p) { w.set_f32(p + "final_logit_softcapping", 30); },
+       "llama.final_logit_softcapping: expected 0"},
+      {"qwen2", kWindow, "qwen2.attention.sliding_window: expected 0"},
+  };
+  for (const Case& c : cases) {
+    const std::string error = error_of(c.family, c.add);
+    EXPECT_NE(error.find(c.expected), std::string::npos) << c.expected << "\n" << error;
+    EXPECT_TRUE(error.starts_with("toy.gguf: ")) << error;
+  }
+}
+
+}  // namespace
+}  // namespace pop
