@@ -98,14 +98,19 @@ def every_figure(lines):
 EQUAL_RATIO = {0.2: 0.2, 0.4: 0.4, 0.175: 0.2, 0.375: 0.4}  # `cats` has no --match: the ratio that uses as many weights as pop
 
 
+def pooled(lines, name):
+    """Mean over texts of equally many windows."""
+    return sum(float(line[name]) for line in lines) / len(lines)
+
+
 def equal_lines(lines):
-    """{(method, text): line} for each ratio of pop."""
+    """{(method, calibration, text): line} for each ratio of pop."""
     out = {0.2: {}, 0.4: {}}
-    for line in better(pick(lines, set="equal")):
-        out[EQUAL_RATIO[ratio_of(line)]][line["method"], line["text"]] = line
-    for line in better(pick(lines, set="main")):
+    for line in pick(lines, set="equal"):
+        out[EQUAL_RATIO[ratio_of(line)]][line["method"], line["calibration"], line["text"]] = line
+    for line in pick(lines, set="main"):
         if line["method"] in ("pop", "full", "fixed") and ratio_of(line) in out:
-            out[ratio_of(line)][line["method"], line["text"]] = line
+            out[ratio_of(line)][line["method"], "", line["text"]] = line
     return out
 
 
@@ -120,31 +125,24 @@ def paired(one, other):
 
 
 def equal_table(lines, ratio):
+    """A row per method and calibration text; the last column pairs windows with pop's."""
     found = equal_lines(lines)[ratio]
-    methods = [method for method in ORDER if any(name == method for name, _ in found)]
-    if "pop" not in methods:
+    if not any(method == "pop" for method, _, _ in found):
         return None
-    table = [["method", "used", "read", *(f"KL, {TEXT_NAMES[text]}" for text in plan.TEXTS), "KL less pop's, all texts"]]
-    for method in methods:
-        texts = [text for text in plan.TEXTS if (method, text) in found]
-        mine = [found[method, text] for text in texts]
-        cells = [f"`{method}`"] + [f"{sum(float(line[name]) for line in mine) / len(mine):.3f}"
-                                   for name in ("selected_share", "block_weights_read_share")]
-        cells += [digits(found[method, text]["kl"]) + SOURCES[found[method, text]["calibration"]] if text in texts else "-"
-                  for text in plan.TEXTS]
-        difference = paired([found["pop", text] for text in texts if ("pop", text) in found],
-                            [found[method, text] for text in texts if ("pop", text) in found])
-        cells.append("-" if method == "pop" else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*records.interval(difference)))
+    table = [["method", "used", "read", *(f"KL, {TEXT_NAMES[text]}" for text in plan.TEXTS), "KL less pop's, these texts"]]
+    names = sorted({(method, source) for method, source, _ in found}, key=lambda name: (ORDER.index(name[0]), name[1]))
+    for method, source in names:
+        texts = [text for text in plan.TEXTS if (method, source, text) in found and ("pop", "", text) in found]
+        mine = [found[method, source, text] for text in texts]
+        cells = [f"`{method}`{SOURCES[source]}"] + [f"{pooled(mine, name):.3f}" for name in ("selected_share", "block_weights_read_share")]
+        cells += [digits(found[method, source, text]["kl"]) if text in texts else "-" for text in plan.TEXTS]
+        cells.append("-" if method == "pop" else "{:+.3f} [{:+.3f}, {:+.3f}]".format(
+            *records.interval(paired([found["pop", "", text] for text in texts], mine))))
         table.append(cells)
     return table
 
 
 README_METHODS = ["full", "pop+", "pop", "fixed", "probe", "flap", "wanda_sp", "random"]
-
-
-def pooled(lines, name):
-    """Mean over texts of equally many windows."""
-    return sum(float(line[name]) for line in lines) / len(lines)
 
 
 def readme_table(lines):
