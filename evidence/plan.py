@@ -8,6 +8,8 @@ CONTEXT, DECODE = 256, 128
 WINDOWS = 4  # of every text; a run that is there is continued when this grows
 RATIOS = [0.1, 0.2, 0.3, 0.4]
 
+AS_MANY = (0.175, 0.375)  # ratios without candidates that use as many weights as `pop` at 0.2 and 0.4: 0.825 and 0.625
+
 # Scored: the first WINDOWS windows. In-domain calibration: the second half of the file, which no window reaches.
 TEXTS = {"wikitext2": "data/wikitext2_test.txt", "code": "build/texts/test_code.txt", "gsm8k": "build/texts/test_gsm8k.txt",
          "man7": "build/texts/test_man7.txt"}
@@ -95,13 +97,14 @@ def main_runs():
 
 
 def equal_runs():
-    """At the weights that `pop` reads: --match pop; `cats`, which has no such option, at the ratio that uses as many."""
+    """At the weights that `pop` reads: --match pop; `fixed` and `cats`, which have no such option, at the ratio that uses as many."""
     match, runs = ("--match", "pop"), []
     for text in TEXTS:
+        runs.append(Run("equal", text, "fixed", AS_MANY))
         for source in ("in-domain", "development"):
             for method in MATCHED_CALIBRATED:
                 runs.append(Run("equal", text, method, (0.2, 0.4), match, calibration=source))
-            runs.append(Run("equal", text, "cats", (0.175, 0.375), calibration=source))
+            runs.append(Run("equal", text, "cats", AS_MANY, calibration=source))
         for method in MATCHED:
             runs.append(Run("equal", text, method, (0.2, 0.4), match))
     runs.append(Run("equal", "gsm8k", "task-fixed", (0.2, 0.4), match, calibration="task"))

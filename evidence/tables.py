@@ -15,8 +15,8 @@ import plan
 import records
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "bench"))
-import rows  # noqa: E402  (of bench/: Markdown)
+sys.path.append(str(ROOT / "bench"))  # after this folder: both have plots.py
+import rows  # noqa: E402
 
 DOCUMENTS = ["README.md", "docs/results.md", "docs/results-tables.md"]
 TEXT_NAMES = {"wikitext2": "WikiText-2", "code": "code", "gsm8k": "GSM8K", "man7": "man pages, section 7"}
@@ -95,7 +95,7 @@ def every_figure(lines):
     return table
 
 
-EQUAL_RATIO = {0.2: 0.2, 0.4: 0.4, 0.175: 0.2, 0.375: 0.4}  # `cats` has no --match: the ratio that uses as many weights as pop
+EQUAL_RATIO = {0.2: 0.2, 0.4: 0.4, **dict(zip(plan.AS_MANY, (0.2, 0.4)))}
 
 
 def pooled(lines, name):
@@ -109,7 +109,7 @@ def equal_lines(lines):
     for line in pick(lines, set="equal"):
         out[EQUAL_RATIO[ratio_of(line)]][line["method"], line["calibration"], line["text"]] = line
     for line in pick(lines, set="main"):
-        if line["method"] in ("pop", "full", "fixed") and ratio_of(line) in out:
+        if line["method"] in ("pop", "full") and ratio_of(line) in out:
             out[ratio_of(line)][line["method"], "", line["text"]] = line
     return out
 
