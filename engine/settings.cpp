@@ -179,8 +179,16 @@ void Engine::Impl::fill_info() {
   info.experts = s.moe.experts, info.experts_used = s.moe.used, info.expert_f = s.moe.f, info.shared_f = s.moe.shared_f;
   info.head_dim = s.head_dim, info.vocab = s.vocab, info.context_trained = s.context_trained,
   info.tied_head = s.tied_head;
-  info.context = options.context > 0 ? options.context : std::min(s.context_trained, 8192);
+  const bool lengthens = s.rope.scaling == RopeSpec::Scaling::Long;
+  const int most = lengthens ? std::min(s.context_trained, s.rope.original_context) : s.context_trained;
+  info.context = options.context > 0 ? options.context : std::min(most, 8192);
+  model->set_context(info.context);
   info.warnings = model->warnings;
+  if (lengthens && info.context > s.rope.original_context)
+    info.warnings.push_back(
+        fmt::format("--ctx: beyond {} tokens this model's positions are those of long texts (LongRoPE), "
+                    "in short ones too",
+                    s.rope.original_context));
   if (s.context_limit > 0 && info.context > s.context_limit)
     fail(
         "ctx: expected at most {} tokens, found {}: {} scales positions beyond by the length of the text (dynamic), "
@@ -192,8 +200,8 @@ void Engine::Impl::fill_info() {
         fmt::format("--ctx: {} tokens, but the model was trained on {}: what it says beyond is "
                     "worth little",
                     info.context, s.context_trained));
-  constexpr const char* kScaling[] = {"none", "linear", "yarn", "dynamic"};
-  info.rope_scaling = s.rope.frequency_divisors.empty() ? kScaling[size_t(s.rope.scaling)] : "llama3";
+  constexpr const char* kScaling[] = {"none", "linear", "yarn", "dynamic", "longrope"};
+  info.rope_scaling = lengthens || s.rope.frequency_divisors.empty() ? kScaling[size_t(s.rope.scaling)] : "llama3";
   info.tokenizer_model = text->model_name(), info.tokenizer_pre = text->pre_name();
   info.chat_template = text->template_source();
   fill_tensor_types();

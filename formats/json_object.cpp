@@ -110,4 +110,16 @@ std::vector<int64_t> JsonObject::integers(std::string_view key, int64_t low, int
   return numbers;
 }
 
+std::vector<double> JsonObject::reals(std::string_view key, double low, double high) const {
+  const json* value = find(key);
+  if (value == nullptr || !value->is_array()) refuse(key, "an array of numbers");
+  std::vector<double> numbers;
+  for (const json& element : *value) {
+    numbers.push_back(element.is_number() ? element.get<double>() : high + 1);
+    if (!(numbers.back() >= low && numbers.back() <= high))
+      refuse(key, fmt::format("numbers from {} to {}", low, high));
+  }
+  return numbers;
+}
+
 }  // namespace pop

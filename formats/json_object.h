@@ -31,6 +31,9 @@ class JsonObject {
   // An integer or an array of them.
   std::vector<int64_t> integers(std::string_view key, int64_t low, int64_t high) const;
 
+  // An array of numbers; required.
+  std::vector<double> reals(std::string_view key, double low, double high) const;
+
   const nlohmann::json& all() const { return value_; }
   // Throws Error: "FILE: FIELD: expected EXPECTED, found VALUE".
   [[noreturn]] void refuse(std::string_view key, std::string_view expected) const;

@@ -86,6 +86,29 @@ TEST(GgufSpec, LargeGemmasScaleByWidth) {
   EXPECT_FLOAT_EQ(spec_of("gemma2", 42, 3584, 16, 256, kWindow).attention_scale, 1 / 16.f);
 }
 
+// Six pairs are rotated; `longest`: the number of long factors in the file.
+void add_longrope(GgufWriter& w, const std::string& p, int longest, float factor = 2.f) {
+  w.set_u32(p + "rope.dimension_count", 12);
+  w.set_u32(p + "rope.scaling.original_context_length", 2048);
+  const std::vector<float> shorter(6, 1.f), longer(size_t(longest), factor);
+  w.add_tensor_f32("rope_factors_short.weight", DType::F32, {6}, shorter);
+  w.add_tensor_f32("rope_factors_long.weight", DType::F32, {longest}, longer);
+}
+
+TEST(GgufSpec, Phi3) {
+  const ModelSpec plain = spec_of("phi3", 3, 64, 4, 16, kWindow);
+  EXPECT_TRUE(plain.fused && !plain.rope.interleaved);
+  EXPECT_EQ(plain.windows, (std::vector<int>{1024, 1024, 1024}));
+  EXPECT_EQ(plain.rope.scaling, RopeSpec::Scaling::None);
+  const ModelSpec s = spec_of("phi3", 3, 64, 4, 16, [](GgufWriter& w, const std::string& p) { add_longrope(w, p, 6); });
+  EXPECT_EQ(s.rope.scaling, RopeSpec::Scaling::Long);
+  EXPECT_EQ(s.rope.dim, 12);
+  EXPECT_EQ(s.rope.original_context, 2048);
+  EXPECT_EQ(s.rope.factor, 4.f);  // 8192 over it
+  EXPECT_EQ(s.rope.frequency_divisors, std::vector<float>(6, 1.f));
+  EXPECT_EQ(s.rope.long_divisors, std::vector<float>(6, 2.f));
+}
+
 TEST(GgufSpec, RefusesByKey) {
   struct Case {
     const char* family;
@@ -109,6 +132,18 @@ TEST(GgufSpec, RefusesByKey) {
       {"gemma3", [](auto& w, auto& p) { kWindow(w, p), w.set_u32(p + "expert_count", 8); }, "gemma3.expert_count"},
       {"llama", [](auto& w, auto& p) { w.set_f32(p + "final_logit_softcapping", 30); },
        "llama.final_logit_softcapping: expected 0"},
+      {"phi3", [](auto& w, auto& p) { add_longrope(w, p, 5); }, "rope_factors_long.weight"},
+      {"phi3", [](auto& w, auto& p) { add_longrope(w, p, 6, -1.f); },
+       "rope_factors_long.weight: expected positive numbers"},
+      {"phi3", [](auto& w, auto& p) { w.set_string(p + "rope.scaling.type", "longrope"); },
+       "phi3.rope.scaling.type: expected none, linear, yarn, or longrope with its factors"},
+      {"phi3",
+       [](auto& w, auto& p) {
+         add_longrope(w, p, 6);
+         w.set_string(p + "rope.scaling.type", "linear");
+         w.set_f32(p + "rope.scaling.factor", 2);
+       },
+       "rope_factors_long.weight: expected no other scaling"},
       {"qwen2", kWindow, "qwen2.attention.sliding_window: expected 0"},
   };
   for (const Case& c : cases) {

@@ -154,6 +154,31 @@ TEST(HfConfig, Gemma) {
   EXPECT_EQ(three(R"("rope_theta":5e5)").windows, (std::vector<int>{9, 9, 9, 9}));  // the sixth is the first
 }
 
+// LongRoPE in both spellings; heads rotated in part; which divisors hold is a matter of the context.
+TEST(HfConfig, Phi3) {
+  const std::string factors = R"("short_factor":[1,1,1,1,1,2],"long_factor":[1,1,1,1,1,64])";
+  for (const std::string& spelling :
+       {R"("partial_rotary_factor":0.75,"rope_scaling":{"type":"longrope",)" + factors + "}",
+        R"("rope_parameters":{"rope_type":"longrope","factor":4.0,"partial_rotary_factor":0.75,)" + factors +
+            R"(,"original_max_position_embeddings":32})"}) {
+    const ModelSpec s = spec_of("Phi3ForCausalLM", R"("original_max_position_embeddings":32,)" + spelling);
+    EXPECT_TRUE(s.fused && s.windows.empty());
+    EXPECT_EQ(s.gate, Gate::Silu);
+    EXPECT_EQ(s.rope.scaling, RopeSpec::Scaling::Long);
+    EXPECT_EQ(s.rope.dim, 12);
+    EXPECT_EQ(s.rope.factor, 4.f);
+    EXPECT_EQ(s.rope.original_context, 32);
+    const float scale = std::sqrt(1 + std::log(4.f) / std::log(32.f));
+    for (const auto& [context, divisor] : {std::pair{32, 2.f}, {33, 64.f}}) {
+      std::vector<float> cos_sin(12);
+      RopeTable(s.rope, context).angles(100, cos_sin.data());
+      EXPECT_NEAR(cos_sin[11], scale * std::sin(100 / (divisor * std::pow(10000.f, 10.f / 12.f))), 1e-6) << context;
+      EXPECT_NEAR(cos_sin[0], scale * std::cos(100.f), 1e-6);
+    }
+  }
+  EXPECT_EQ(spec_of("Phi3ForCausalLM", R"("sliding_window":9)").windows, (std::vector<int>{9, 9, 9, 9}));
+}
+
 // What is said twice must be the same: transformers 4 and 5 read one or the other.
 TEST(HfConfig, PositionsSaidTwice) {
   const auto rope = [](const std::string& more) { return spec_of("LlamaForCausalLM", more).rope; };
@@ -267,7 +292,26 @@ TEST(HfConfig, RefusesByName) {
       {"LlamaForCausalLM", R"("rope_parameters":{"partial_rotary_factor":0.5})",
        "rope_parameters.partial_rotary_factor"},
       {"LlamaForCausalLM", R"("rope_scaling":{"type":"foo"})", "rope_scaling.type: expected default, linear"},
-      {"LlamaForCausalLM", R"("rope_scaling":{"type":"longrope","factor":2})", "found \"longrope\""},
+      {"LlamaForCausalLM", R"("rope_scaling":{"type":"longrope","factor":2})",
+       "original_max_position_embeddings: expected an"},
+      {"LlamaForCausalLM", R"("rope_scaling":{"type":"proportional"})", "found \"proportional\""},
+      {"Phi3ForCausalLM", R"("original_max_position_embeddings":32,"rope_scaling":{"type":"longrope"})",
+       "rope_scaling.short_factor: expected an array of numbers, found none"},
+      {"Phi3ForCausalLM", R"("original_max_position_embeddings":32,"rope_scaling":{"type":"su","short_factor":[1,2]})",
+       "rope_scaling.short_factor: expected an array of 8 numbers"},
+      {"Phi3ForCausalLM", R"("original_max_position_embeddings":32,"rope_scaling":{"type":"su","short_factor":[1,0]})",
+       "rope_scaling.short_factor: expected numbers from"},
+      {"Phi3ForCausalLM", R"("original_max_position_embeddings":32,"rope_scaling":{"type":"longrope","factor":3})",
+       "rope_scaling.factor: expected 4, max_position_embeddings over"},
+      {"Phi3ForCausalLM",
+       R"("original_max_position_embeddings":32,"rope_parameters":{"rope_type":"longrope",)"
+       R"("original_max_position_embeddings":64})",
+       "original_max_position_embeddings: expected 64"},
+      {"Phi3ForCausalLM", R"("rope_scaling":{"type":"yarn","factor":4,"long_factor":[1]})",
+       "rope_scaling.type: expected longrope"},
+      {"Phi3ForCausalLM", R"("partial_rotary_factor":0.2)", "partial_rotary_factor: expected what makes an even"},
+      {"Phi3ForCausalLM", R"("partial_rotary_factor":0.5,"rope_parameters":{"partial_rotary_factor":1})",
+       "partial_rotary_factor: expected 1 as beside"},
       {"LlamaForCausalLM", R"("rope_scaling":{"type":"linear"})", "rope_scaling.factor: expected a number"},
       {"LlamaForCausalLM", R"("rope_scaling":{"type":"yarn","factor":2,"truncate":false})", "rope_scaling.truncate"},
       {"LlamaForCausalLM", R"("rope_scaling":{"type":"llama3","factor":2,"low_freq_factor":4,"high_freq_factor":4})",

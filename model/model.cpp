@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -66,9 +67,11 @@ class Loader {
     for (layer_ = 0; layer_ < s.layers; ++layer_) {
       model_.vectors.push_back(vectors());
       LayerWeights& w = model_.layers[size_t(layer_)];
-      add(w.q, {tensor(names_.q, s.q_dim(), s.d)}, other);
-      add(w.k, {tensor(names_.k, s.kv_dim(), s.d)}, other);
-      add(w.v, {tensor(names_.v, s.kv_dim(), s.d)}, other);
+      const std::vector<RawTensor> qkv =
+          parts({names_.q, names_.k, names_.v}, names_.qkv, {s.q_dim(), s.kv_dim(), s.kv_dim()});
+      add(w.q, {qkv[0]}, other);
+      add(w.k, {qkv[1]}, other);
+      add(w.v, {qkv[2]}, other);
       add(w.o, {tensor(names_.o, s.d, s.q_dim())}, other);
       add_ffns(w, all ? Layout::Columns : Layout::Rows, down);
     }
@@ -107,8 +110,8 @@ class Loader {
     };
     if (!s.has_experts(layer_)) {
       w.ffns.resize(1);
-      return add_one(w.ffns[0],
-                     {tensor(names_.gate, s.f, s.d), tensor(names_.up, s.f, s.d), tensor(names_.down, s.d, s.f)});
+      const std::vector<RawTensor> gate_up = parts({names_.gate, names_.up}, names_.fused_gate_up, {s.f, s.f});
+      return add_one(w.ffns[0], {gate_up[0], gate_up[1], tensor(names_.down, s.d, s.f)});
     }
     const MoeSpec& m = s.moe;
     add(w.router, {tensor(names_.router, m.experts, s.d)}, Layout::Rows);
@@ -127,6 +130,25 @@ class Loader {
     w.shared_gate.data = reinterpret_cast<const uint8_t*>(model_.vectors[size_t(layer_)].shared_gate.data());
     add_one(w.ffns.back(), {tensor(names_.shared_gate_proj, m.shared_f, s.d), tensor(names_.shared_up, m.shared_f, s.d),
                             tensor(names_.shared_down, s.d, m.shared_f)});
+  }
+
+  // Matrices of these rows over d columns, by their names, or one after another in one tensor.
+  std::vector<RawTensor> parts(const std::vector<const char*>& patterns, const char* fused,
+                               const std::vector<int>& rows) {
+    const int d = model_.spec.d;
+    std::vector<RawTensor> cut;
+    if (!model_.spec.fused) {
+      for (size_t i = 0; i < rows.size(); ++i) cut.push_back(tensor(patterns[i], rows[i], d));
+      return cut;
+    }
+    const RawTensor all = tensor(fused, std::accumulate(rows.begin(), rows.end(), 0), d);
+    size_t at = 0;
+    for (const int count : rows) {
+      const size_t bytes = size_t(count) * row_bytes(all.type, d);
+      cut.push_back({all.name, all.type, {count, d}, all.data.subspan(at, bytes)});
+      at += bytes;
+    }
+    return cut;
   }
 
   // A tensor for each, or one, [experts, rows, cols], cut.

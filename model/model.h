@@ -65,6 +65,8 @@ struct Model {
   // Throws Error: file damaged, family or option not supported, tensor missing, misshapen or left over.
   static std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options, ThreadPool& pool);
 
+  // Of texts; LongRoPE has other angles for those longer than the original context.
+  void set_context(int tokens) { rope = RopeTable(spec.rope, tokens); }
   void embed(int32_t token, float* out) const;  // out: [d], scaled
   // Gives back the pages that embed() touched: where the file lies in large folios, they add up to the whole table.
   void release_embedding() const;

@@ -6,7 +6,7 @@
 
 namespace pop {
 
-RopeTable::RopeTable(const RopeSpec& spec) {
+RopeTable::RopeTable(const RopeSpec& spec, int context) {
   const int half = spec.dim / 2;
   inverse_frequency_.resize(size_t(half));
   for (int i = 0; i < half; ++i)
@@ -32,7 +32,15 @@ RopeTable::RopeTable(const RopeSpec& spec) {
                         : spec.factor > 1.f       ? 0.1f * std::log(spec.factor) + 1.f
                                                   : 1.f;
   }
-  for (size_t i = 0; i < spec.frequency_divisors.size(); ++i) inverse_frequency_[i] /= spec.frequency_divisors[i];
+  if (spec.scaling == RopeSpec::Scaling::Long)
+    attention_factor_ =
+        spec.attention_factor > 0 ? spec.attention_factor
+        : spec.factor > 1.f
+            ? float(std::sqrt(1 + std::log(double(spec.factor)) / std::log(double(spec.original_context))))
+            : 1.f;
+  const bool lengthened = spec.scaling == RopeSpec::Scaling::Long && context > spec.original_context;
+  const std::vector<float>& divisors = lengthened ? spec.long_divisors : spec.frequency_divisors;
+  for (size_t i = 0; i < divisors.size(); ++i) inverse_frequency_[i] /= divisors[i];
 }
 
 void RopeTable::angles(int position, float* cos_sin) const {

@@ -1,4 +1,4 @@
-// Rotary position embedding: the angles, with the scaling kinds of the llama family.
+// Rotary position embedding: the angles, with the kinds of scaling.
 #pragma once
 #include <vector>
 
@@ -9,8 +9,8 @@ namespace pop {
 class RopeTable {
  public:
   RopeTable() = default;
-  // Frequencies and their scaling in float32, as Hugging Face transformers computes them.
-  explicit RopeTable(const RopeSpec& spec);
+  // Frequencies and their scaling in float32, as Hugging Face transformers computes them; context: of texts (Scaling::Long).
+  explicit RopeTable(const RopeSpec& spec, int context = 0);
   int dim() const { return int(inverse_frequency_.size()) * 2; }
   // cos_sin: [dim] = cos_0, sin_0, cos_1, sin_1, ... at this position, attention factor included.
   void angles(int position, float* cos_sin) const;

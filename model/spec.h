@@ -19,13 +19,17 @@ struct RopeSpec {
     Yarn,
     // Other angles for all of a text once it is longer than the model was trained on: a token's result would depend on what
     // follows it. Up to there nothing is scaled, and longer contexts are refused (ModelSpec::context_limit).
-    Dynamic
+    Dynamic,
+    // LongRoPE (arXiv 2402.13753): other divisors for contexts longer than the original one. Which ones hold is a matter of
+    // the context that was asked for, so that no token's result depends on what follows it.
+    Long
   } scaling = Scaling::None;
-  float factor = 1.f;                       // Linear, Yarn: positions are stretched by it
-  int original_context = 0;                 // Yarn
+  float factor = 1.f;        // Linear, Yarn: positions are stretched by it; Long: trained over original context
+  int original_context = 0;  // Yarn, Long
   float beta_fast = 32.f, beta_slow = 1.f;  // Yarn: rotations that bound the ramp between the two regimes
-  float attention_factor = 0.f;             // Yarn: multiplies cos and sin; 0: 0.1 ln(factor) + 1
-  std::vector<float> frequency_divisors;    // [dim / 2] or empty: Llama 3.1's scaling, as the file tabulates it
+  float attention_factor = 0.f;             // multiplies cos and sin; 0: Yarn's 0.1 ln(factor) + 1, Long's (RopeTable)
+  std::vector<float> frequency_divisors;    // [dim / 2] or empty: Llama 3.1's scaling as the file tabulates it; Long
+  std::vector<float> long_divisors;         // [dim / 2] Long: of contexts longer than the original one
 };
 
 // A mixture of experts; no experts: every layer has one FFN.
@@ -54,6 +58,7 @@ struct ModelSpec {
   bool tied_head = false;    // the embedding is the head
   bool qkv_bias = false;     // q, k and v have biases
   bool qk_norm = false;      // RMS norm of every head of q and k, before the rotation
+  bool fused = false;        // q, k and v are one tensor of the file, gate and up another
   bool post_norms = false;   // RMS norm of what attention and FFN give, before it is added to x
   float norm_offset = 0.f;   // is added to the weights of norms as the file holds them
   std::vector<int> windows;  // [layers] or empty: how many positions a token sees, itself counted; 0: all before it

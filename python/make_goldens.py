@@ -31,7 +31,7 @@ POSITIONS, GREEDY, TOP, SAMPLED = 64, 64, 8, 256
 MAJOR = int(transformers.__version__.split(".")[0])
 FOLDERS = {"tiny-llama3": "1GB", "tiny-qwen2": "1GB", "tiny-qwen2-yarn": "1GB", "tiny-qwen3": "200KB", "tiny-mistral": "100KB",
            "tiny-qwen2moe": "300KB", "tiny-qwen3moe": "1GB", "tiny-mixtral": "1GB",
-           "tiny-gemma2": "1GB", "tiny-gemma3": "1GB"}
+           "tiny-gemma2": "1GB", "tiny-gemma3": "1GB", "tiny-phi3": "1GB", "tiny-phi3-long": "1GB"}
 
 PROMPTS = {
     "english": "The lighthouse keeper climbed the winding stairs every evening, carrying a small brass lamp and a book of old "
@@ -71,6 +71,14 @@ def config_of(reader, rope):
         more |= dict(query_pre_attn_scalar=round(meta["attention.scale"] ** -2) if "attention.scale" in meta else
                      meta.get("attention.key_length", width // heads))
     more |= positions(rope, meta["rope.freq_base"], family == "gemma3")
+    if family == "phi3":
+        part = meta["rope.dimension_count"] / (width // heads)
+        more |= dict(original_max_position_embeddings=rope["original_max_position_embeddings"], pad_token_id=None)
+        if MAJOR < 5:           # its check wants these three fields alone, by the older name
+            more |= dict(partial_rotary_factor=part, rope_scaling={"type": "longrope"} | {
+                key: rope[key] for key in ("short_factor", "long_factor")})
+        else:
+            more["rope_parameters"]["partial_rotary_factor"] = part
     return kind(
         vocab_size=meta["vocab_size"], hidden_size=width, intermediate_size=meta["feed_forward_length"],
         num_hidden_layers=meta["block_count"], num_attention_heads=heads, num_key_value_heads=meta["attention.head_count_kv"],
@@ -102,7 +110,7 @@ def experts_of(meta, names):
 
 
 CONFIGS = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
-           "gemma2": transformers.Gemma2Config, "gemma3": transformers.Gemma3TextConfig,
+           "gemma2": transformers.Gemma2Config, "gemma3": transformers.Gemma3TextConfig, "phi3": transformers.Phi3Config,
            "llama experts": transformers.MixtralConfig, "qwen2moe experts": transformers.Qwen2MoeConfig,
            "qwen3moe experts": transformers.Qwen3MoeConfig}
 PARTS = {"attn_norm.weight": "input_layernorm.weight", "ffn_norm.weight": "post_attention_layernorm.weight",
@@ -127,6 +135,8 @@ def model_of(path, rope=None):
                 heads = config.num_attention_heads if "attn_q" in name else config.num_key_value_heads
                 w[name] = split_halves(w[name], heads)
     parts = PARTS
+    if reader.fields["general.architecture"].contents() == "phi3":
+        parts = PARTS | {"attn_qkv.weight": "self_attn.qkv_proj.weight", "ffn_up.weight": "mlp.gate_up_proj.weight"}
     if reader.fields["general.architecture"].contents() in tiny_models.GEMMAS:
         parts = PARTS | GEMMA_PARTS
         w = {name: values - 1 if name.endswith("norm.weight") else values for name, values in w.items()}

@@ -7,10 +7,16 @@ import gguf
 import numpy as np
 
 BASE = dict(width=64, inner=100, layers=2, heads=4, kv_heads=2, head_width=16, tied=True, theta=10000.0, epsilon=1e-5, rope=None,
-            quantized=False, family="llama", window=None, moe=None, caps=None, scalar=None)
+            quantized=False, family="llama", window=None, moe=None, caps=None, scalar=None, rotated=1.0)
 GEMMAS = ("gemma2", "gemma3")
 # Experts 1 and 3 and their rows of the router are equal, the last one is chosen by nobody.
 MOE = dict(experts=6, used=2, inner=40, shared=0, dense_layers=())
+
+def longrope(pairs, original):
+    """Factors as they are published: near 1 for short texts, growing with the wave for long ones."""
+    return dict(rope_type="longrope", short_factor=[round(1 + 0.07 * i, 2) for i in range(pairs)],
+                long_factor=[round(1.1 + 0.9 * i * i, 2) for i in range(pairs)], original_max_position_embeddings=original)
+
 
 MODELS = {
     "tiny-tied": dict(BASE, seed=1),
@@ -51,6 +57,11 @@ MODELS = {
     # divided by the root of what is no head's width
     "tiny-gemma3": dict(BASE, seed=14, family="gemma3", width=48, inner=50, layers=7, heads=4, kv_heads=2, head_width=14, epsilon=1e-6,
                         theta=1000000.0, rope=dict(rope_type="linear", factor=4.0), window=21, scalar=20),
+    # fused projections, three quarters of a head rotated, a window; texts not longer than the original context
+    "tiny-phi3": dict(BASE, seed=15, family="phi3", width=48, inner=50, heads=3, kv_heads=3, head_width=16, tied=False, window=23,
+                      rotated=0.75, rope=longrope(6, 256)),
+    # longer texts
+    "tiny-phi3-long": dict(BASE, seed=16, family="phi3", width=60, inner=46, heads=6, kv_heads=2, head_width=10, rope=longrope(5, 32)),
     "tiny-mixtral": dict(BASE, seed=12, width=56, inner=45, heads=7, kv_heads=7, head_width=8, moe=dict(MOE, inner=45)),
 }
 
@@ -78,7 +89,7 @@ def write(path, spec, rope_divisors=None):
     w.add_head_count_kv(spec["kv_heads"])
     w.add_layer_norm_rms_eps(spec["epsilon"])
     w.add_rope_freq_base(spec["theta"])
-    w.add_rope_dimension_count(spec["head_width"])
+    w.add_rope_dimension_count(int(spec["head_width"] * spec["rotated"]))
     if spec["head_width"] * spec["heads"] != spec["width"]:
         w.add_key_length(spec["head_width"])
         w.add_value_length(spec["head_width"])
@@ -102,6 +113,10 @@ def write(path, spec, rope_divisors=None):
     if rope.get("rope_type") == "linear":
         w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         w.add_rope_scaling_factor(rope["factor"])
+    elif rope.get("rope_type") == "longrope":
+        w.add_rope_scaling_attn_factors(np.sqrt(1 + np.log(512 / rope["original_max_position_embeddings"]) /
+                                                np.log(rope["original_max_position_embeddings"])))
+        w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     elif rope.get("rope_type") == "yarn":
         w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         w.add_rope_scaling_factor(rope["factor"])
@@ -147,6 +162,7 @@ def write(path, spec, rope_divisors=None):
         vector(name, spec["width"], 1)
 
     width, inner, gemma = spec["width"], spec["inner"], spec["family"] in GEMMAS
+    fused = spec["family"] == "phi3"
     q, kv = spec["heads"] * spec["head_width"], spec["kv_heads"] * spec["head_width"]
     if moe:
         embedding = rng.normal(0, 1, (len(TOKENS), width)).astype(np.float32)
@@ -158,9 +174,12 @@ def write(path, spec, rope_divisors=None):
                kind=gguf.GGMLQuantizationType.Q8_0)
     for i in range(spec["layers"]):
         norm(f"blk.{i}.attn_norm.weight")
-        matrix(f"blk.{i}.attn_q.weight", q, width, gain=1.5)
-        matrix(f"blk.{i}.attn_k.weight", kv, width, gain=1.5)
-        matrix(f"blk.{i}.attn_v.weight", kv, width)
+        if fused:
+            matrix(f"blk.{i}.attn_qkv.weight", q + 2 * kv, width, gain=1.5)
+        else:
+            matrix(f"blk.{i}.attn_q.weight", q, width, gain=1.5)
+            matrix(f"blk.{i}.attn_k.weight", kv, width, gain=1.5)
+            matrix(f"blk.{i}.attn_v.weight", kv, width)
         if spec["family"] in ("qwen2", "qwen2moe"):
             for name, size in (("q", q), ("k", kv), ("v", kv)):
                 vector(f"blk.{i}.attn_{name}.bias", size, 0)
@@ -183,12 +202,16 @@ def write(path, spec, rope_divisors=None):
                 matrix(f"blk.{i}.ffn_up_shexp.weight", moe["shared"], width)
                 matrix(f"blk.{i}.ffn_down_shexp.weight", width, moe["shared"], gain=2)
             continue
-        matrix(f"blk.{i}.ffn_gate.weight", inner, width, gain=1.5)
-        matrix(f"blk.{i}.ffn_up.weight", inner, width)
+        if not fused:
+            matrix(f"blk.{i}.ffn_gate.weight", inner, width, gain=1.5)
+        matrix(f"blk.{i}.ffn_up.weight", inner * (2 if fused else 1), width)
         matrix(f"blk.{i}.ffn_down.weight", width, inner, gain=2)
     norm("output_norm.weight")
     if not spec["tied"]:
         matrix("output.weight", len(TOKENS), width, gain=2)
+    if "long_factor" in rope:
+        for kind in ("long", "short"):
+            w.add_tensor(f"rope_factors_{kind}.weight", np.asarray(rope[f"{kind}_factor"], dtype=np.float32))
     if rope_divisors is not None:
         w.add_tensor("rope_freqs.weight", np.asarray(rope_divisors, dtype=np.float32))
     w.write_header_to_file()

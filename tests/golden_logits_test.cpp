@@ -15,6 +15,9 @@ using test::Golden;
 // Of float32 sums in another order: tiny models, and thirty layers with logits up to 40.
 constexpr float kTinyTolerance = 1e-4f, kTolerance = 2e-3f, kGreedyLead = 4e-3f;
 
+// LongRoPE: one model runs within its original context, which is the default, the other beyond.
+int context_of(std::string_view name) { return name == "tiny-phi3-long" ? 512 : 0; }
+
 class GoldenLogits : public testing::TestWithParam<const char*> {};
 
 void compare_logits(const Golden& golden, const std::string& prompt, Engine& engine, float tolerance) {
@@ -71,6 +74,7 @@ TEST_P(GoldenLogits, EqualTransformers) {
                      .isa = isa,
                      .activations = "f32",
                      .kv = "f32",
+                     .context = context_of(GetParam()),
                      .prefill_chunk = 17,
                      .layout = layout});
       for (const std::string prompt : golden.meta().at("prompts")) {
@@ -97,7 +101,12 @@ TEST_P(GoldenFolders, EqualTransformers) {
   std::string hashes;
   for (const std::string& path : {folder, version4.path() + "/", "tests/goldens/" + name + ".gguf"}) {
     SCOPED_TRACE(path);
-    Engine engine({.model = path, .threads = 1, .activations = "f32", .kv = "f32", .prefill_chunk = 17});
+    Engine engine({.model = path,
+                   .threads = 1,
+                   .activations = "f32",
+                   .kv = "f32",
+                   .context = context_of(name),
+                   .prefill_chunk = 17});
     for (const std::string prompt : golden.meta().at("prompts")) {
       compare_logits(golden, prompt, engine, kTinyTolerance);
       compare_greedy(golden, prompt, engine);
@@ -106,8 +115,8 @@ TEST_P(GoldenFolders, EqualTransformers) {
     hashes += engine.session()->generate(ids, {.max_tokens = 8, .ignore_eos = true}).logits_hash;
   }
   EXPECT_EQ(hashes.substr(0, 16), hashes.substr(16, 16));
-  if (name.starts_with("tiny-qwen") ||
-      name.starts_with("tiny-gemma")) {  // no rows are permuted: the same weights in the same order
+  if (name.starts_with("tiny-qwen") || name.starts_with("tiny-gemma") ||
+      name.starts_with("tiny-phi3")) {  // no rows are permuted: the same weights in the same order
     EXPECT_EQ(hashes.substr(0, 16), hashes.substr(32, 16));
   }
 }
@@ -133,15 +142,15 @@ const auto kName = [](const auto& param) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenFolders,
                          testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen2-yarn", "tiny-qwen3", "tiny-mistral",
-                                         "tiny-qwen2moe", "tiny-qwen3moe", "tiny-mixtral", "tiny-gemma2",
-                                         "tiny-gemma3"),
+                                         "tiny-qwen2moe", "tiny-qwen3moe", "tiny-mixtral", "tiny-gemma2", "tiny-gemma3",
+                                         "tiny-phi3", "tiny-phi3-long"),
                          kName);
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          testing::Values("tiny-tied", "tiny-linear", "tiny-llama3", "tiny-yarn", "tiny-q4_1",
                                          "tiny-qwen2", "tiny-qwen2-yarn", "tiny-qwen3", "tiny-mistral", "tiny-qwen2moe",
-                                         "tiny-qwen3moe", "tiny-mixtral", "tiny-gemma2", "tiny-gemma3",
-                                         "smollm2-135m-q4_1"),
+                                         "tiny-qwen3moe", "tiny-mixtral", "tiny-gemma2", "tiny-gemma3", "tiny-phi3",
+                                         "tiny-phi3-long", "smollm2-135m-q4_1"),
                          kName);
 
 }  // namespace

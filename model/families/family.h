@@ -28,6 +28,7 @@ struct TensorNames {
   const char* output;
   const char* attention_norm;
   const char *q, *k, *v, *o;
+  const char *qkv, *fused_gate_up;  // of families with `fused`, in place of q, k, v and gate, up
   const char *q_bias, *k_bias, *v_bias;
   const char *q_norm, *k_norm;
   const char* ffn_norm;
@@ -60,6 +61,7 @@ struct Family {
   bool interleaved_in_gguf = false;  // converters permute W_q and W_k so that rotated pairs are neighbours
   bool window_in_gguf = false;       // attention.sliding_window holds in all layers, or by Pattern; else it is refused
   bool qkv_bias = false, qk_norm = false, post_norms = false;
+  bool fused = false;
   Gate gate = Gate::Silu;
   bool scaled_embedding = false;   // by the root of its width
   float hf_norm_offset = 0.f;      // folders keep the weights of norms without it
@@ -68,7 +70,8 @@ struct Family {
   int layers_scaled_by_width = 0;  // GGUF: the model of so many layers divides by the root of d / heads
   // Soft caps where files do not say them, 0: none. Empty: the family has no such cap, a file that says one is refused.
   std::optional<float> attention_cap{}, logit_cap{};
-  double window_theta = 0;  // of layers with a window, where files do not say it; 0: theirs are as the others'
+  bool hf_partial_rotary = false;  // partial_rotary_factor says how much of a head is rotated; else it must be 1
+  double window_theta = 0;         // of layers with a window, where files do not say it; 0: theirs are as the others'
   WindowRule window = WindowRule::None;
   int window_pattern = 0;         // Pattern: n, where files do not say it
   int window_default = 0;         // where config.json has no sliding_window at all

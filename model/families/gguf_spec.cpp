@@ -46,14 +46,26 @@ class Keys {
   std::string prefix_;
 };
 
+constexpr const char* kLongFactors = "rope_factors_long.weight";
+
+std::vector<float> divisors(const GgufFile& file, const char* name, int dim) {
+  const RawTensor tensor = file.tensor(name, {dim / 2}, {DType::F32});
+  std::vector<float> values(size_t(dim / 2));
+  dequantize(DType::F32, tensor.data.data(), values.data(), dim / 2);
+  for (const float divisor : values)
+    if (!(divisor > 0.f) || !std::isfinite(divisor))
+      fail("{}: tensor {}: expected positive numbers, found {}", file.path(), name, divisor);
+  return values;
+}
+
 void read_scaling(const GgufFile& file, const Keys& keys, RopeSpec& rope) {
   const std::string kind = file.get_string(keys("rope.scaling.type"), "none");
   if (kind == "linear")
     rope.scaling = RopeSpec::Scaling::Linear;
   else if (kind == "yarn")
     rope.scaling = RopeSpec::Scaling::Yarn;
-  else if (kind != "none")
-    keys.refuse("rope.scaling.type", "none, linear or yarn", '"' + printable(kind) + '"');
+  else if (kind != "none" && !(kind == "longrope" && file.find(kLongFactors) != nullptr))
+    keys.refuse("rope.scaling.type", "none, linear, yarn, or longrope with its factors", '"' + printable(kind) + '"');
   if (rope.scaling != RopeSpec::Scaling::None) {
     rope.factor = keys.real("rope.scaling.factor", 1.0, 1e6);
   } else if (const auto old = file.find_f64(keys("rope.scale_linear")); old && *old != 1.0 && *old != 0.0) {
@@ -73,13 +85,17 @@ void read_rope(const GgufFile& file, const Keys& keys, ModelSpec& spec) {
   if (rope.dim % 2 != 0) keys.refuse("rope.dimension_count", "an even number", rope.dim);
   rope.theta = keys.real_or("rope.freq_base", 10000.0, 1.0, 1e12);
   read_scaling(file, keys, rope);
-  if (file.find("rope_freqs.weight") == nullptr) return;
-  const RawTensor divisors = file.tensor("rope_freqs.weight", {rope.dim / 2}, {DType::F32});
-  rope.frequency_divisors.resize(size_t(rope.dim / 2));
-  dequantize(DType::F32, divisors.data.data(), rope.frequency_divisors.data(), rope.dim / 2);
-  for (const float divisor : rope.frequency_divisors)
-    if (!(divisor > 0.f) || !std::isfinite(divisor))
-      fail("{}: tensor rope_freqs.weight: expected positive numbers, found {}", file.path(), divisor);
+  if (file.find("rope_freqs.weight") != nullptr)
+    rope.frequency_divisors = divisors(file, "rope_freqs.weight", rope.dim);
+  if (file.find(kLongFactors) == nullptr) return;
+  if (rope.scaling != RopeSpec::Scaling::None || !rope.frequency_divisors.empty())
+    fail("{}: tensor {}: expected no other scaling of positions, found one", file.path(), kLongFactors);
+  rope.scaling = RopeSpec::Scaling::Long;
+  rope.original_context = keys.integer("rope.scaling.original_context_length", 2, 1 << 30);
+  rope.factor = float(spec.context_trained) / float(rope.original_context);
+  rope.attention_factor = keys.real_or("rope.scaling.attn_factor", 0.0, 0.0, 1e3);
+  rope.frequency_divisors = divisors(file, "rope_factors_short.weight", rope.dim);
+  rope.long_divisors = divisors(file, kLongFactors, rope.dim);
 }
 
 void read_heads(const GgufFile& file, const Keys& keys, ModelSpec& spec) {
@@ -144,8 +160,9 @@ void read_windows(const Keys& keys, const Family& family, ModelSpec& spec) {
   for (int l = every - 1; l < spec.layers; l += every) spec.windows[size_t(l)] = 0;
 }
 
-// rope_freqs is read with the spec; rotary tables stored by old converters are recomputed.
-constexpr const char* kIgnored[] = {"rope_freqs.weight", "blk.{}.attn_rot_embd.weight", "blk.{}.attn_rot_embd"};
+// Divisors of angles are read with the spec; rotary tables stored by old converters are recomputed.
+constexpr const char* kIgnored[] = {"rope_freqs.weight", kLongFactors, "rope_factors_short.weight",
+                                    "blk.{}.attn_rot_embd.weight", "blk.{}.attn_rot_embd"};
 
 }  // namespace
 
@@ -157,6 +174,8 @@ const TensorNames kGgufNames{.embedding = "token_embd.weight",
                              .k = "blk.{}.attn_k.weight",
                              .v = "blk.{}.attn_v.weight",
                              .o = "blk.{}.attn_output.weight",
+                             .qkv = "blk.{}.attn_qkv.weight",
+                             .fused_gate_up = "blk.{}.ffn_up.weight",
                              .q_bias = "blk.{}.attn_q.bias",
                              .k_bias = "blk.{}.attn_k.bias",
                              .v_bias = "blk.{}.attn_v.bias",
@@ -195,6 +214,7 @@ ModelSpec read_spec(const GgufFile& file, const Family& family) {
   read_experts(file, keys, family, spec);
   spec.gate = family.gate;
   spec.post_norms = family.post_norms;
+  spec.fused = family.fused;
   if (family.scaled_embedding) spec.embedding_scale = std::sqrt(float(spec.d));
   read_scores(keys, family, spec);
   read_windows(keys, family, spec);

@@ -63,6 +63,31 @@ void read_yarn(const JsonObject& config, const JsonObject& fields, RopeSpec& rop
   if (!fields.flag("truncate", true)) fields.refuse("truncate", "true");
 }
 
+// What LongRoPE divides the pairs' frequencies by.
+std::vector<float> factors(const JsonObject& fields, const char* key, int dim) {
+  const std::vector<double> values = fields.reals(key, 1e-6, 1e6);
+  if (values.size() != size_t(dim / 2)) fields.refuse(key, fmt::format("an array of {} numbers", dim / 2));
+  return {values.begin(), values.end()};
+}
+
+// transformers 4 has the original context outside and takes max_position_embeddings over it for the factor; 5 has it in either place
+// and takes the factor that is said.
+void read_longrope(const JsonObject& config, const JsonObject& fields, RopeSpec& rope) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  const auto inside = fields.find_int(kKey, 2, kMostContext);
+  rope.original_context = int(inside ? *inside : config.integer(kKey, 2, kMostContext));
+  if (config.find_int(kKey, 2, kMostContext).value_or(rope.original_context) != rope.original_context)
+    config.refuse(kKey, fmt::format("{}, the one that positions are scaled by", rope.original_context));
+  const double ratio = double(config.integer("max_position_embeddings", 1, kMostContext)) / rope.original_context;
+  if (fields.find_real("factor", 0, 1e6).value_or(ratio) != ratio)
+    fields.refuse("factor", fmt::format("{}, max_position_embeddings over {}", ratio, kKey));
+  rope.scaling = RopeSpec::Scaling::Long;
+  rope.factor = float(ratio);
+  rope.attention_factor = float(fields.find_real("attention_factor", 1e-3, 1e3).value_or(0));
+  rope.frequency_divisors = factors(fields, "short_factor", rope.dim);
+  rope.long_divisors = factors(fields, "long_factor", rope.dim);
+}
+
 // Of files that have both spellings transformers 5 reads rope_scaling, and 4 knows no other.
 JsonObject position_fields(const JsonObject& config) {
   std::optional<JsonObject> five = config.find_object("rope_parameters"), four = config.find_object("rope_scaling");
@@ -88,15 +113,26 @@ std::string position_kind(const JsonObject& fields, const char*& key) {
   return kind ? *kind : older.value_or("default");
 }
 
+// Dimensions of a head that are rotated.
+int rotated(const JsonObject& config, const JsonObject& fields, const Family& family, int head_dim) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  const auto inside = fields.find_real(kKey, 0.0, 1.0), outside = config.find_real(kKey, 0.0, 1.0);
+  const double part = inside ? *inside : outside.value_or(1.0);
+  const JsonObject& said = inside ? fields : config;
+  if (outside && *outside != part) config.refuse(kKey, fmt::format("{} as beside the kind of positions", part));
+  if (!family.hf_partial_rotary && part != 1.0) said.refuse(kKey, "1");
+  const int dim = int(head_dim * part);
+  if (part == 1.0 && dim % 2 != 0) config.refuse("head_dim", "an even number");
+  if (dim == 0 || dim % 2 != 0) said.refuse(kKey, fmt::format("what makes an even number of {}", head_dim));
+  return dim;
+}
+
 // Of one kind of layers; fields: those of its kind of positions.
-RopeSpec read_kind(const JsonObject& config, const JsonObject& fields, int head_dim, float theta) {
+RopeSpec read_kind(const JsonObject& config, const JsonObject& fields, const Family& family, int head_dim,
+                   float theta) {
   RopeSpec rope;
-  rope.dim = head_dim;
+  rope.dim = rotated(config, fields, family, head_dim);
   rope.theta = theta;
-  if (head_dim % 2 != 0) config.refuse("head_dim", "an even number");
-  for (const JsonObject* at : {&config, &fields})
-    if (const auto part = at->find_real("partial_rotary_factor", 0.0, 1.0); part && *part != 1.0)
-      at->refuse("partial_rotary_factor", "1");
 
   const char* kind_key = nullptr;
   const std::string kind = position_kind(fields, kind_key);
@@ -109,9 +145,12 @@ RopeSpec read_kind(const JsonObject& config, const JsonObject& fields, int head_
   } else if (kind == "llama3") {
     read_llama3(config, fields, rope);
   } else if (kind == "yarn") {
+    if (fields.has("long_factor")) fields.refuse(kind_key, "longrope, whose long_factor is given");
     read_yarn(config, fields, rope);
+  } else if (kind == "longrope" || kind == "su") {
+    read_longrope(config, fields, rope);
   } else if (kind != "default") {
-    fields.refuse(kind_key, "default, linear, dynamic, llama3 or yarn");
+    fields.refuse(kind_key, "default, linear, dynamic, llama3, yarn or longrope");
   }
   return rope;
 }
@@ -129,9 +168,9 @@ void read_both(const JsonObject& config, const Family& family, ModelSpec& spec) 
         five->refuse(item.key(), fmt::format("{} and {} alone", kFull, kSliding));
     full = five->find_object(kFull).value_or(nothing), sliding = five->find_object(kSliding).value_or(nothing);
   }
-  spec.rope = read_kind(config, full, spec.head_dim, read_theta(config, full, "rope_theta", family.hf_theta));
+  spec.rope = read_kind(config, full, family, spec.head_dim, read_theta(config, full, "rope_theta", family.hf_theta));
   const float theta = read_theta(config, sliding, "rope_local_base_freq", family.window_theta);
-  spec.window_rope = read_kind(config, sliding, spec.head_dim, theta);
+  spec.window_rope = read_kind(config, sliding, family, spec.head_dim, theta);
 }
 
 }  // namespace
@@ -141,7 +180,8 @@ void read_rope(const JsonObject& config, const Family& family, ModelSpec& spec) 
   const JsonObject fields = position_fields(config);
   for (const auto& [key, value] : fields.all().items())
     if (value.is_object()) fields.refuse(key, "one kind of positions for all layers");
-  spec.rope = read_kind(config, fields, spec.head_dim, read_theta(config, fields, "rope_theta", family.hf_theta));
+  spec.rope =
+      read_kind(config, fields, family, spec.head_dim, read_theta(config, fields, "rope_theta", family.hf_theta));
 }
 
 }  // namespace pop

@@ -135,6 +135,8 @@ const TensorNames kHfNames{.embedding = "model.embed_tokens.weight",
                            .k = "model.layers.{}.self_attn.k_proj.weight",
                            .v = "model.layers.{}.self_attn.v_proj.weight",
                            .o = "model.layers.{}.self_attn.o_proj.weight",
+                           .qkv = "model.layers.{}.self_attn.qkv_proj.weight",
+                           .fused_gate_up = "model.layers.{}.mlp.gate_up_proj.weight",
                            .q_bias = "model.layers.{}.self_attn.q_proj.bias",
                            .k_bias = "model.layers.{}.self_attn.k_proj.bias",
                            .v_bias = "model.layers.{}.self_attn.v_proj.bias",
@@ -177,6 +179,7 @@ ModelSpec read_spec(const JsonObject& config, const Family& family) {
   spec.qk_norm = family.qk_norm;
   spec.gate = family.gate;
   spec.post_norms = family.post_norms;
+  spec.fused = family.fused;
   spec.norm_offset = family.hf_norm_offset;
   if (family.scaled_embedding) spec.embedding_scale = std::sqrt(float(spec.d));
   read_scores(config, family, spec);

@@ -4,8 +4,8 @@
 namespace pop {
 namespace {
 
-const Family* const kFamilies[] = {&kGemma2, &kGemma3,   &kLlama, &kMistral, &kMixtral,
-                                   &kQwen2,  &kQwen2Moe, &kQwen3, &kQwen3Moe};
+const Family* const kFamilies[] = {&kGemma2, &kGemma3, &kLlama,    &kMistral, &kMixtral,
+                                   &kPhi3,   &kQwen2,  &kQwen2Moe, &kQwen3,   &kQwen3Moe};
 
 }  // namespace
 
