@@ -21,7 +21,7 @@ def load(name):
     path = next((d / about["model"] for d in (GOLDENS, ROOT / "models") if (d / about["model"]).exists()), None)
     if path is None:
         pytest.skip(f"{about['model']} is not there")
-    return about, arrays, pr.Llama(path)
+    return about, arrays, pr.Llama(path, context=128)      # prompt and answer
 
 
 def worst(about, arrays, model):

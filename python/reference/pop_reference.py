@@ -213,9 +213,10 @@ def log_softmax(logits):
 
 
 class Llama:
-    """A dense model of a GGUF file: Llama, or one that adds biases (qwen2), norms of heads (qwen3) or a window. dtype float64 shows how far rounding alone moves a result."""
+    """A model of a GGUF file: Llama, or one that adds biases (qwen2), norms of heads (qwen3), a window, experts, Gemma's or Phi-3's
+    parts. dtype float64 shows how far rounding alone moves a result; context: of texts, where that decides their positions."""
 
-    def __init__(self, path, dtype=np.float32):
+    def __init__(self, path, dtype=np.float32, context=0):
         import gguf
 
         reader = gguf.GGUFReader(path)
@@ -225,24 +226,42 @@ class Llama:
         meta = {k: f.contents() for k, f in reader.fields.items() if not k.startswith(("tokenizer.", "GGUF."))}
         self.meta = meta
         arch = meta["general.architecture"]
-        if arch not in ("llama", "qwen2", "qwen3", "qwen2moe", "qwen3moe"):
-            raise ValueError(f"{path}: expected llama, qwen2, qwen3 or one of their mixtures of experts, found {arch}")
+        if arch not in ("llama", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma2", "gemma3", "phi3"):
+            raise ValueError(f"{path}: expected llama, qwen2, qwen3, one of their mixtures of experts, gemma2, gemma3 or phi3, "
+                             f"found {arch}")
         get = lambda key, default=None: meta.get(f"{arch}.{key}", default)
         self.neighbours = arch == "llama"
-        self.window = get("attention.sliding_window", 0) or 1 << 30
+        window, layers = get("attention.sliding_window", 0) or 1 << 30, get("block_count")
+        every = {"gemma2": 2, "gemma3": 6}.get(arch, layers + 1)                  # so many layers, the last of which sees all
+        self.windows = [1 << 30 if (i + 1) % every == 0 else window for i in range(layers)]
         self.width = get("embedding_length")
         self.heads = get("attention.head_count")
         self.kv_heads = get("attention.head_count_kv", self.heads)
         self.head_width = get("attention.key_length", self.width // self.heads)
         self.epsilon = get("attention.layer_norm_rms_epsilon")
+        self.gelu = arch in ("gemma2", "gemma3")
+        self.scale = get("attention.scale", 1 / math.sqrt(self.head_width))
+        self.caps = get("attn_logit_softcapping", 0), get("final_logit_softcapping", 0)
         self.embedding = tensors["token_embd.weight"]
         self.head = tensors.get("output.weight", self.embedding)
         self.output_norm = tensors["output_norm.weight"]
         self.layers = [{name[len(f"blk.{i}."):].removesuffix(".weight"): w for name, w in tensors.items()
-                        if name.startswith(f"blk.{i}.")} for i in range(get("block_count"))]
+                        if name.startswith(f"blk.{i}.")} for i in range(layers)]
+        for d in self.layers if arch == "phi3" else []:
+            q, kv = self.heads * self.head_width, self.kv_heads * self.head_width
+            d["attn_q"], d["attn_k"], d["attn_v"] = np.split(d.pop("attn_qkv"), [q, q + kv])
+            d["ffn_gate"], d["ffn_up"] = np.split(d["ffn_up"], 2)
         self.inner = (self.layers[0]["ffn_gate"] if "ffn_gate" in self.layers[0] else self.layers[0]["ffn_gate_exps"][0]).shape[0]
-        self.frequencies, self.rope_scale = rope_frequencies(get, get("rope.dimension_count", self.head_width),
-                                                             tensors.get("rope_freqs.weight"))
+        rotated, divisors = get("rope.dimension_count", self.head_width), tensors.get("rope_freqs.weight")
+        original = get("rope.scaling.original_context_length", 0)
+        if "rope_factors_long.weight" in tensors:
+            divisors = tensors[f"rope_factors_{'long' if context > original else 'short'}.weight"]
+        self.frequencies, self.rope_scale = rope_frequencies(get, rotated, divisors)
+        if "rope_factors_long.weight" in tensors:                                 # LongRoPE, arXiv 2402.13753
+            self.rope_scale = math.sqrt(1 + math.log(get("context_length") / original) / math.log(original))
+        self.window_frequencies = self.frequencies
+        if arch == "gemma3":
+            self.window_frequencies = 10000.0 ** (-np.arange(0, rotated, 2) / rotated)
         self._column_norms = {}
         self.experts_used = get("expert_used_count", 0)
         self.experts = get("expert_count", 0)
@@ -295,13 +314,13 @@ class Llama:
         mean = (x * x).mean(axis=-1, keepdims=True, dtype=self.dtype)
         return x / np.sqrt(mean + self.dtype(self.epsilon)) * weight
 
-    def rope(self, x, first):
+    def rope(self, x, first, frequencies):
         """Rotates pairs of x [heads, T, head width]: (2i, 2i + 1), the order in which GGUF files keep W_q and W_k of llama, or
         (i, i + half)."""
-        angles = (first + np.arange(x.shape[1]))[:, None] * self.frequencies[None, :]
+        angles = (first + np.arange(x.shape[1]))[:, None] * frequencies[None, :]
         cos = (np.cos(angles) * self.rope_scale).astype(self.dtype)
         sin = (np.sin(angles) * self.rope_scale).astype(self.dtype)
-        n = 2 * len(self.frequencies)
+        n = 2 * len(frequencies)
         a, b = (slice(0, n, 2), slice(1, n, 2)) if self.neighbours else (slice(0, n // 2), slice(n // 2, n))
         out = x.copy()
         out[..., a] = x[..., a] * cos - x[..., b] * sin
@@ -317,8 +336,9 @@ class Llama:
             y = y.reshape(rows, count, self.head_width).transpose(1, 0, 2)
             return self.norm(y, d[f"attn_{part}_norm"]) if f"attn_{part}_norm" in d else y
 
-        q = self.rope(heads("q", self.heads), cache.tokens)
-        k = self.rope(heads("k", self.kv_heads), cache.tokens)
+        frequencies = self.frequencies if self.windows[layer] == 1 << 30 else self.window_frequencies
+        q = self.rope(heads("q", self.heads), cache.tokens, frequencies)
+        k = self.rope(heads("k", self.kv_heads), cache.tokens, frequencies)
         v = heads("v", self.kv_heads)
         if layer in cache.k:
             k = np.concatenate([cache.k[layer], k], axis=1)
@@ -326,15 +346,15 @@ class Llama:
         cache.k[layer], cache.v[layer] = k, v
         group = self.heads // self.kv_heads
         k, v = np.repeat(k, group, axis=0), np.repeat(v, group, axis=0)
-        scores = (q @ k.transpose(0, 2, 1)) / self.dtype(math.sqrt(self.head_width))
+        scores = soft_cap((q @ k.transpose(0, 2, 1)) * self.dtype(self.scale), self.dtype(self.caps[0]))
         before = cache.tokens + np.arange(rows)[:, None] - np.arange(k.shape[1])[None, :]
-        visible = (before >= 0) & (before < self.window)
+        visible = (before >= 0) & (before < self.windows[layer])
         weights = softmax(np.where(visible[None], scores, self.dtype(-np.inf)))
         return (weights @ v).transpose(1, 0, 2).reshape(rows, -1)
 
     def forward(self, ids, cache, ask):
         """Logits [T, vocabulary] of the rows `ids`; `ask(site, layer, x)` may answer with a mask. The cache grows."""
-        x = self.embedding[np.asarray(ids)]
+        x = self.embedding[np.asarray(ids)] * self.dtype(math.sqrt(self.width) if self.gelu else 1)
         self.tokens, self.gap, self.rows = len(ids), np.full(len(ids), np.inf), {}
 
         def masked(site, layer, y):
@@ -343,17 +363,21 @@ class Llama:
 
         for layer, d in enumerate(self.layers):
             a = masked("qkv", layer, self.norm(x, d["attn_norm"]))
-            x = x + masked("o", layer, self.attention(layer, a, cache)) @ d["attn_output"].T
+            y = masked("o", layer, self.attention(layer, a, cache)) @ d["attn_output"].T
+            x = x + (self.norm(y, d["post_attention_norm"]) if "post_attention_norm" in d else y)
             b = self.norm(x, d["ffn_norm"])
-            x = x + (self.mixture(layer, b, ask, masked) if "ffn_gate_inp" in d else self.through(layer, b, masked))
+            y = self.mixture(layer, b, ask, masked) if "ffn_gate_inp" in d else self.through(layer, b, masked)
+            x = x + (self.norm(y, d["post_ffw_norm"]) if "post_ffw_norm" in d else y)
         cache.tokens += len(ids)
-        return self.norm(x, self.output_norm) @ self.head.T
-
+        return soft_cap(self.norm(x, self.output_norm) @ self.head.T, self.dtype(self.caps[1]))
 
     def through(self, place, b, masked):
         """One FFN: of a layer, or of (layer, expert)."""
         d, b = self.ffn(place), masked("gate_up", place, b)
         gate = b @ d["ffn_gate"].T
+        if self.gelu:
+            inner = self.dtype(math.sqrt(2 / math.pi)) * (gate + self.dtype(0.044715) * gate * gate * gate)
+            return masked("down", place, gate / 2 * (1 + np.tanh(inner)) * (b @ d["ffn_up"].T)) @ d["ffn_down"].T
         with np.errstate(over="ignore"):               # exp overflows to inf where silu is -0: right
             h = gate / (1 + np.exp(-gate)) * (b @ d["ffn_up"].T)
         return masked("down", place, h) @ d["ffn_down"].T
@@ -382,6 +406,11 @@ class Llama:
             gate = 1 / (1 + np.exp(-(b @ self.layers[layer]["ffn_gate_inp_shexp"])))
             y += gate[:, None] * self.through((layer, self.experts), b, masked)
         return y
+
+
+def soft_cap(x, cap):
+    """cap * tanh(x / cap); 0: x as it is."""
+    return cap * np.tanh(x / cap) if cap else x
 
 
 def rope_frequencies(get, width, divisors):
