@@ -1,4 +1,4 @@
-"""Run by CTest (python.popcpp) from the repository root, with the package of the build on PYTHONPATH and POP_PROGRAM."""
+"""Run by CTest (python.*) from the repository root, with the package of the build on PYTHONPATH and POP_PROGRAM."""
 
 import json
 import os
@@ -13,6 +13,16 @@ sys.path.insert(0, str(ROOT / "python"))
 TINY = ROOT / "tests/goldens/tiny-q4_1.gguf"
 EXPERTS = ROOT / "tests/goldens/tiny-qwen3moe.gguf"
 DEFAULT_MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: runs the default model")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "default_model" in item.fixturenames:
+            item.add_marker("slow")
 
 
 @pytest.fixture
