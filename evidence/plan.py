@@ -25,6 +25,7 @@ CALIBRATED = ["wanda_sp", "flap", "probe", "teal", "cats"]
 MATCHED_CALIBRATED = ["wanda_sp", "flap", "probe", "teal"]
 MATCHED = ["griffin", "random", "pop+", "wina", "magnitude"]
 GAMMAS = [0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1]
+EQUAL_GAMMAS = [0.1, 0.8, 0.4, 0, 0.2, 1.2]
 NORMS = ["1", "2", "max"]
 PROMPTS = [1, 4, 16, 64, 256, 1024]
 BITS = ["q2_K", "q3_K", "q4_0", "iq4_nl", "q4_K"]
@@ -112,7 +113,13 @@ def equal_runs():
 
 
 def gamma_runs():
-    runs = [Run("gamma", "development", "pop", (0.2, 0.4), ("--gamma", f"{gamma:g}")) for gamma in GAMMAS]
+    """At the weights that gamma 0.1 uses at 0.2 and 0.4, then at these ratios. A channel that is a candidate and not chosen costs two
+    thirds of one that is, so the share used is 1 - (r - gamma / 4) where the FFN is three quarters of a block, as in the default model."""
+    runs = []
+    for gamma in EQUAL_GAMMAS:
+        ratios = tuple(round(ratio + gamma / 4, 6) for ratio in AS_MANY)
+        runs.append(Run("gamma-equal", "development", "pop", ratios, ("--gamma", f"{gamma:g}")))
+    runs += [Run("gamma", "development", "pop", (0.2, 0.4), ("--gamma", f"{gamma:g}")) for gamma in GAMMAS]
     return [*runs, Run("gamma", "development", "full", (0.2, 0.4))]
 
 

@@ -189,6 +189,24 @@ def by_option(lines, name, label):
     return table
 
 
+def gamma_equal_table(lines):
+    """Widths of the candidate region at equal weights; differences to gamma 0.1, windows paired."""
+    some = pick(lines, set="gamma-equal")
+    if not some:
+        return None
+    table = [["gamma", *(cell for ratio in (0.2, 0.4) for cell in ("used", "read", "KL", f"less that of 0.1, {ratio:g}"))]]
+    columns = {gamma: sorted(pick(some, options=f"--gamma {gamma:g}"), key=ratio_of) for gamma in sorted(plan.EQUAL_GAMMAS)}
+    for gamma, mine in columns.items():
+        if not mine:
+            continue
+        cells = [f"{gamma:g}"]
+        for line, base in zip(mine, columns[0.1]):
+            cells += [f"{float(line['selected_share']):.3f}", f"{float(line['block_weights_read_share']):.3f}", with_interval(line, "kl"),
+                      "-" if gamma == 0.1 else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*records.interval(paired([base], [line])))]
+        table.append(cells)
+    return table
+
+
 def prompt_table(lines):
     some = pick(lines, set="prompt")
     if not some:
@@ -261,7 +279,7 @@ def windows(lines):
 TABLES = {**{f"main_{text}": (lambda lines, text=text: main_table(lines, text)) for text in plan.TEXTS},
           "equal_0.2": lambda lines: equal_table(lines, 0.2), "equal_0.4": lambda lines: equal_table(lines, 0.4),
           "every_figure": every_figure, "readme": readme_table, "readme_words": readme_words, "gamma": lambda lines: by_option(lines, "gamma", "gamma"),
-          "metric": lambda lines: by_option(lines, "metric", "metric and norm"), "prompt": prompt_table, "long": position_table,
+          "gamma_equal": gamma_equal_table, "metric": lambda lines: by_option(lines, "metric", "metric and norm"), "prompt": prompt_table, "long": position_table,
           "bits": bits_table, "tasks": tasks_table, "windows": windows}
 
 

@@ -193,7 +193,7 @@ class Plan(unittest.TestCase):
         self.assertEqual(len(keys), len(set(keys)))
 
     def test_options_are_not_chosen_on_test_texts(self):
-        for name in ("gamma", "metric", "prompt", "long"):
+        for name in ("gamma", "metric", "prompt", "long"):  # not the sets that report
             self.assertEqual({run.file() for run in plan.SETS[name]()}, {plan.DEVELOPMENT})
         self.assertNotIn(plan.CALIBRATION, {run.file() for make in plan.SETS.values() for run in make()})
 
