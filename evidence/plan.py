@@ -8,6 +8,7 @@ CONTEXT, DECODE = 256, 128
 WINDOWS = 4  # of every text; a run that is there is continued when this grows
 RATIOS = [0.1, 0.2, 0.3, 0.4]
 
+WIDE = (0.386, 0.585)    # with gamma 0.8: as many bytes of the default model as gamma 0.1 reads at 0.2 and 0.4 (0.848, 0.666 of the blocks)
 AS_MANY = (0.175, 0.375)  # ratios without candidates that use as many weights as `pop` at 0.2 and 0.4: 0.825 and 0.625
 
 # Scored: the first WINDOWS windows. In-domain calibration: the second half of the file, which no window reaches.
@@ -101,6 +102,7 @@ def equal_runs():
     """At the weights that `pop` reads: --match pop; `fixed` and `cats`, which have no such option, at the ratio that uses as many."""
     match, runs = ("--match", "pop"), []
     for text in TEXTS:
+        runs.append(Run("equal", text, "pop", WIDE, ("--gamma", "0.8")))
         runs.append(Run("equal", text, "fixed", AS_MANY))
         for source in ("in-domain", "development"):
             for method in MATCHED_CALIBRATED:

@@ -95,7 +95,7 @@ def every_figure(lines):
     return table
 
 
-EQUAL_RATIO = {0.2: 0.2, 0.4: 0.4, **dict(zip(plan.AS_MANY, (0.2, 0.4)))}
+EQUAL_RATIO = {0.2: 0.2, 0.4: 0.4, **dict(zip(plan.AS_MANY, (0.2, 0.4))), **dict(zip(plan.WIDE, (0.2, 0.4)))}
 
 
 def pooled(lines, name):
@@ -104,13 +104,14 @@ def pooled(lines, name):
 
 
 def equal_lines(lines):
-    """{(method, calibration, text): line} for each ratio of pop."""
+    """{(method, label, text): line} for each ratio of pop."""
     out = {0.2: {}, 0.4: {}}
     for line in pick(lines, set="equal"):
-        out[EQUAL_RATIO[ratio_of(line)]][line["method"], line["calibration"], line["text"]] = line
+        gamma = f", gamma {line['options'].split()[1]}" if line["options"].startswith("--gamma") else ""
+        out[EQUAL_RATIO[ratio_of(line)]][line["method"], name_of(line) + gamma, line["text"]] = line
     for line in pick(lines, set="main"):
         if line["method"] in ("pop", "full") and ratio_of(line) in out:
-            out[ratio_of(line)][line["method"], "", line["text"]] = line
+            out[ratio_of(line)][line["method"], name_of(line), line["text"]] = line
     return out
 
 
@@ -127,17 +128,17 @@ def paired(one, other):
 def equal_table(lines, ratio):
     """A row per method and calibration text; the last column pairs windows with pop's."""
     found = equal_lines(lines)[ratio]
-    if not any(method == "pop" for method, _, _ in found):
+    if not any(label == "`pop`" for _, label, _ in found):
         return None
     table = [["method", "used", "read", *(f"KL, {TEXT_NAMES[text]}" for text in plan.TEXTS), "KL less pop's, these texts"]]
-    names = sorted({(method, source) for method, source, _ in found}, key=lambda name: (ORDER.index(name[0]), name[1]))
-    for method, source in names:
-        texts = [text for text in plan.TEXTS if (method, source, text) in found and ("pop", "", text) in found]
-        mine = [found[method, source, text] for text in texts]
-        cells = [f"`{method}`{SOURCES[source]}"] + [f"{pooled(mine, name):.3f}" for name in ("selected_share", "block_weights_read_share")]
-        cells += [digits(found[method, source, text]["kl"]) if text in texts else "-" for text in plan.TEXTS]
-        cells.append("-" if method == "pop" else "{:+.3f} [{:+.3f}, {:+.3f}]".format(
-            *records.interval(paired([found["pop", "", text] for text in texts], mine))))
+    names = sorted({(method, label) for method, label, _ in found}, key=lambda name: (ORDER.index(name[0]), name[1]))
+    for method, label in names:
+        texts = [text for text in plan.TEXTS if (method, label, text) in found and ("pop", "`pop`", text) in found]
+        mine = [found[method, label, text] for text in texts]
+        cells = [label] + [f"{pooled(mine, name):.3f}" for name in ("selected_share", "block_weights_read_share")]
+        cells += [digits(found[method, label, text]["kl"]) if text in texts else "-" for text in plan.TEXTS]
+        cells.append("-" if label == "`pop`" else "{:+.3f} [{:+.3f}, {:+.3f}]".format(
+            *records.interval(paired([found["pop", "`pop`", text] for text in texts], mine))))
         table.append(cells)
     return table
 
