@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "engine/impl.h"
+#include "model/stored_type.h"
 #include "prune/allocation.h"
 #include "prune/budget.h"
 #include "prune/byte_ideal.h"
@@ -134,6 +135,8 @@ std::vector<std::string> method_names() {
   for (const MethodInfo& method : methods()) names.emplace_back(method.name);
   return names;
 }
+
+std::vector<std::string> weight_type_names() { return stored_type_names(); }
 
 std::vector<std::string> built_isa_names() { return {built_isas().begin(), built_isas().end()}; }
 

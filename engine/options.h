@@ -23,6 +23,7 @@ struct EngineOptions {
   std::string bos = "auto";            // auto | never | always
   bool full_hash = false;              // model_sha256 over whole files in place of their first MiB and size
   bool text_only = false;              // the tokenizer and the templates: no weights are read, there is no session
+  std::string load_as{};               // type of the weights in memory (weight_type_names); "": as the file has them
   std::string cache{};                 // folder of a cache file of the re-laid weights; "": none
   std::function<void(uint64_t done, uint64_t total)> on_load{};  // bytes of the file, while it is loaded
 };

@@ -117,6 +117,7 @@ class Session {
 std::vector<std::string> method_names();
 std::vector<std::string> built_isa_names();
 std::vector<std::string> available_isa_names();
+std::vector<std::string> weight_type_names();  // for EngineOptions::load_as
 
 BuildInfo build_info();
 

@@ -101,7 +101,7 @@ struct ByteShare {
 };
 
 struct ModelInfo {
-  std::string path, architecture, name, file_type;
+  std::string path, architecture, name, file_type, load_as;  // load_as: "" or the type asked for
   uint64_t file_bytes = 0, parameters = 0;
   int experts = 0, experts_used = 0, expert_f = 0, shared_f = 0;  // of a mixture of experts
   int layers = 0, d = 0, f = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0, context_trained = 0, context = 0;

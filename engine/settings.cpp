@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "base/error.h"
 #include "engine/impl.h"
+#include "model/stored_type.h"
 #include "prune/registry.h"
 #include "tensor/layout.h"
 
@@ -117,8 +118,12 @@ int threads_of(int asked) {
 }
 
 // Of every file: the first MiB (all metadata of a small vocabulary, else a good part) and the size in eight bytes, little-endian;
-// `full`: all bytes. A folder's config.json, which says what its weights mean, comes last.
-std::string model_hash(const Model& model, bool full) {
+std::optional<DType> load_type_of(const EngineOptions& o) {
+  return o.load_as.empty() ? std::nullopt : std::optional(stored_type_named(o.load_as, "load-as"));
+}
+
+// `full`: all bytes. A folder's config.json, which says what its weights mean, comes last; then the type that all were made.
+std::string model_hash(const Model& model, bool full, const std::string& load_as) {
   Sha256 hash;
   const auto add = [&](const MappedFile& file) {
     const auto bytes = file.bytes();
@@ -135,6 +140,7 @@ std::string model_hash(const Model& model, bool full) {
   };
   for (const MappedFile& file : model.file().files()) add(file);
   if (const HfFolder* folder = model.folder()) add(MappedFile(folder->path() + "/config.json"));
+  hash.update({reinterpret_cast<const uint8_t*>(load_as.data()), load_as.size()});
   return hash.hex();
 }
 
@@ -151,8 +157,11 @@ Engine::Impl::Impl(const EngineOptions& o)
   if (o.context < 0 || o.context > (1 << 24))
     fail("ctx: expected 1 to {} tokens (0: the model's, at most 8192), found {}", 1 << 24, o.context);
   const auto start = std::chrono::steady_clock::now();
-  model = o.text_only ? Model::open(o.model)
-                      : Model::load(o.model, {.layout = layout_of(o), .cache = o.cache, .progress = o.on_load}, *pool);
+  model = o.text_only
+              ? Model::open(o.model)
+              : Model::load(o.model,
+                            {.layout = layout_of(o), .type = load_type_of(o), .cache = o.cache, .progress = o.on_load},
+                            *pool);
   options.on_load = nullptr;  // the caller's, for the load only
   if (kv == KvType::Q8_0 && model->spec.head_dim % 32 != 0)
     fail("kv: q8_0 stores 32 elements together: expected heads of a multiple of 32, found {} in {}",
@@ -206,8 +215,9 @@ void Engine::Impl::fill_info() {
   info.chat_template = text->template_source();
   fill_tensor_types();
   info.kv_bytes_per_token = 2 * uint64_t(s.layers) * uint64_t(s.kv_heads) * kv_position_bytes(kv, s.head_dim);
-  model_id = model_hash(*model, false);
-  info.model_sha256 = options.full_hash ? model_hash(*model, true) : model_id;
+  if (const auto type = load_type_of(options)) info.load_as = traits(*type).name;
+  model_id = model_hash(*model, false, info.load_as);
+  info.model_sha256 = options.full_hash ? model_hash(*model, true, info.load_as) : model_id;
   info.isa = kernels.name;
   info.kv = options.kv, info.bos = text->bos_description(), info.threads = pool->threads();
   if (const GgufFile* gguf = model->gguf()) {

@@ -36,7 +36,24 @@ void read_sentencepiece(const GgufFile& file, TokenizerData& data) {
   }
 }
 
-TokenizerData tokenizer_data(const GgufFile& file) {
+ChatTime local_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm t{};
+  localtime_r(&now, &t);
+  return {t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec};
+}
+
+// Stands for one occurrence of a special token's text inside a message while the template runs, so that afterwards we know
+// which of the prompt's special tokens the template wrote. Private-use characters survive trim, split and the like.
+std::string placeholder(size_t index) { return "\xf3\xb0\x80\x80" + std::to_string(index) + "\xf3\xb0\x80\x81"; }
+
+}  // namespace
+
+bool has_tokenizer(const GgufFile& file) {
+  return file.has("tokenizer.ggml.model") && file.get_string("tokenizer.ggml.model") != "none";
+}
+
+TokenizerData read_tokenizer(const GgufFile& file) {
   TokenizerData data;
   data.model = file.get_string("tokenizer.ggml.model");
   if (data.model == "gpt2") data.pre = file.get_string("tokenizer.ggml.pre", "default");
@@ -60,24 +77,11 @@ TokenizerData tokenizer_data(const GgufFile& file) {
   return data;
 }
 
-ChatTime local_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm t{};
-  localtime_r(&now, &t);
-  return {t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec};
-}
-
-// Stands for one occurrence of a special token's text inside a message while the template runs, so that afterwards we know
-// which of the prompt's special tokens the template wrote. Private-use characters survive trim, split and the like.
-std::string placeholder(size_t index) { return "\xf3\xb0\x80\x80" + std::to_string(index) + "\xf3\xb0\x80\x81"; }
-
-}  // namespace
-
 TextModel::TextModel(const GgufFile& file, const std::string& bos_mode, int vocab)
     : path_(file.path()), bos_mode_(parse_bos_mode(bos_mode)) {
-  if (file.has("tokenizer.ggml.model")) {
+  if (pop::has_tokenizer(file)) {
     try {
-      const TokenizerData data = tokenizer_data(file);
+      const TokenizerData data = read_tokenizer(file);
       if (data.tokens.size() != size_t(vocab))
         fail("key tokenizer.ggml.tokens: expected {} tokens as the embedding has rows, found {}", vocab,
              data.tokens.size());

@@ -12,6 +12,10 @@
 
 namespace pop {
 
+// Whether metadata has a tokenizer ("none" is none), and what it says. Throws Error naming the key.
+bool has_tokenizer(const GgufFile& file);
+TokenizerData read_tokenizer(const GgufFile& file);
+
 class TextModel {
  public:
   // A file without a tokenizer gives a model that computes ids only; a damaged one throws Error.

@@ -1,19 +1,16 @@
 #include "formats/gguf_writer.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 
 namespace pop {
 namespace {
 
 constexpr size_t kMaxKeyBytes = 65535;
 constexpr uint32_t kDefaultAlignment = 32;
-constexpr uint64_t kFillBytes = 4 << 20;  // of a filled tensor at a time: written from cache, few calls
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
 template <class T>
@@ -46,6 +43,27 @@ std::span<const uint8_t> value_bytes(const T& value) {
 uint64_t round_up(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 
 }  // namespace
+
+uint32_t gguf_file_type(DType type) {
+  switch (type) {
+    case DType::F32: return 0;
+    case DType::F16: return 1;
+    case DType::Q4_0: return 2;
+    case DType::Q4_1: return 3;
+    case DType::Q8_0: return 7;
+    case DType::Q5_0: return 8;
+    case DType::Q5_1: return 9;
+    case DType::Q2_K: return 10;
+    case DType::Q3_K: return 11;
+    case DType::Q4_K: return 14;
+    case DType::Q5_K: return 16;
+    case DType::Q6_K: return 18;
+    case DType::IQ4_NL: return 25;
+    case DType::IQ4_XS: return 30;
+    case DType::BF16: return 32;
+  }
+  fail("data type number {}: no such type", static_cast<int>(type));
+}
 
 GgufWriter::GgufWriter(uint32_t alignment) : alignment_(alignment) {
   if (alignment < 8 || alignment > 65536 || (alignment & (alignment - 1)) != 0) {
@@ -168,13 +186,7 @@ std::string GgufWriter::header() const {
 template <class Write>
 void GgufWriter::each_part(const Tensor& t, Write write) const {
   if (t.fill) {
-    const uint64_t row = row_bytes(t.type, t.shape.back());
-    std::vector<uint8_t> part(std::min(t.bytes, std::max<uint64_t>(1, kFillBytes / row) * row));
-    for (uint64_t at = 0; at < t.bytes; at += part.size()) {
-      const std::span<uint8_t> now(part.data(), std::min<uint64_t>(part.size(), t.bytes - at));
-      t.fill(at, now);
-      write(std::span<const uint8_t>(now));
-    }
+    write_filled(t.bytes, row_bytes(t.type, t.shape.back()), t.fill, write);
   } else {
     write(t.data());
   }
@@ -183,21 +195,14 @@ void GgufWriter::each_part(const Tensor& t, Write write) const {
 }
 
 void GgufWriter::write(const std::string& path) const {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  if (!file) fail("{}: cannot write: {}", path, std::strerror(errno));
   const std::string head = header();
-  file.write(head.data(), static_cast<std::streamsize>(head.size()));
-  for (const Tensor& t : tensors_) {
-    each_part(t, [&](std::span<const uint8_t> part) {
-      file.write(reinterpret_cast<const char*>(part.data()), static_cast<std::streamsize>(part.size()));
-    });
-    if (!file) break;
-  }
-  file.close();
-  if (!file) {
-    std::remove(path.c_str());
-    fail("{}: could not write all of it (disk full?)", path);
-  }
+  uint64_t total = head.size();
+  for (const Tensor& t : tensors_) total += round_up(t.bytes, alignment_);
+  WholeFile file(path);
+  file.reserve(total);
+  file.write(as_bytes(head));
+  for (const Tensor& t : tensors_) each_part(t, [&](std::span<const uint8_t> part) { file.write(part); });
+  file.become_whole();
 }
 
 std::vector<uint8_t> GgufWriter::to_bytes() const {

@@ -1,16 +1,19 @@
 // Writes GGUF version 3 files: toy models of tests, bench shapes, conversion.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/fill.h"
 #include "formats/gguf.h"
 #include "tensor/dtype.h"
 
 namespace pop {
+
+// general.file_type of a file whose matrices are mostly of this type: the number by which programs name files.
+uint32_t gguf_file_type(DType type);
 
 class GgufWriter {
  public:
@@ -39,15 +42,13 @@ class GgufWriter {
   // The same without a copy: the caller keeps `data` alive until the last write.
   void add_tensor_view(std::string_view name, DType type, const std::vector<int64_t>& shape,
                        std::span<const uint8_t> data);
-  // The same made while the file is written, so that a file may be larger than the memory: fill(offset, bytes) is asked for
-  // the tensor's data from `offset` on, in ascending order, whole rows at a time (a row: the last dimension).
-  using Fill = std::function<void(uint64_t offset, std::span<uint8_t> bytes)>;
+  // The same made while the file is written.
   void add_tensor_filled(std::string_view name, DType type, const std::vector<int64_t>& shape, Fill fill);
   // values: [product of shape], stored as `type` by quantize().
   void add_tensor_f32(std::string_view name, DType type, const std::vector<int64_t>& shape,
                       std::span<const float> values);
 
-  // Throws Error if the file cannot be written completely; then no file is left.
+  // The file is there whole or not at all. Throws Error if it cannot be written, and what a Fill throws.
   void write(const std::string& path) const;
   std::vector<uint8_t> to_bytes() const;
 

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "model/families/family.h"
+#include "model/stored_type.h"
 #include "model/weight_cache.h"
 #include "tensor/layout.h"
 
@@ -28,10 +29,15 @@ class Loader {
   Loader(Model& model, const TensorNames& names, const LoadOptions& options)
       : model_(model), names_(names), options_(options) {}
 
-  void load(ThreadPool& pool) {
+  // Looks at every tensor, so that whatever is wrong with the file is said before it is read.
+  void check() {
     plan();
     refuse_other_head();
     refuse_left_over();
+  }
+
+  void load(ThreadPool& pool) {
+    check();
     fetch_weights(pool);
     model_.weights.guard_gaps();
     for (const auto& [target, index] : targets_) *target = model_.weights[index];
@@ -54,7 +60,6 @@ class Loader {
     }
   }
 
-  // Looks at every tensor, so that whatever is wrong with the file is said before it is read.
   void plan() {
     const ModelSpec& s = model_.spec;
     const bool all = options_.layout == LayoutChoice::Columns;
@@ -62,17 +67,20 @@ class Loader {
     const Layout down = options_.layout == LayoutChoice::Rows ? Layout::Rows : Layout::Columns;
     model_.embedding = tensor(names_.embedding, s.vocab, s.d);
     model_.output_norm = norm(names_.output_norm, s.d);
-    add(model_.head, {s.tied_head ? model_.embedding : tensor(names_.output, s.vocab, s.d)}, Layout::Rows);
+    add(model_.head, {s.tied_head ? model_.embedding : tensor(names_.output, s.vocab, s.d)},
+        {.type = wanted(WeightUse::Head, s.d)});
+    if (!s.tied_head && options_.type) add(model_.embedding_rows, {model_.embedding}, wish(Layout::Rows, s.d));
     model_.layers.resize(size_t(s.layers));
     for (layer_ = 0; layer_ < s.layers; ++layer_) {
       model_.vectors.push_back(vectors());
       LayerWeights& w = model_.layers[size_t(layer_)];
       const std::vector<RawTensor> qkv =
           parts({names_.q, names_.k, names_.v}, names_.qkv, {s.q_dim(), s.kv_dim(), s.kv_dim()});
-      add(w.q, {qkv[0]}, other);
-      add(w.k, {qkv[1]}, other);
-      add(w.v, {qkv[2]}, other);
-      add(w.o, {tensor(names_.o, s.d, s.q_dim())}, other);
+      const int paired = s.rope.interleaved && model_.folder() != nullptr ? s.head_dim : 0;
+      add(w.q, {qkv[0]}, wish(other, s.d, paired));
+      add(w.k, {qkv[1]}, wish(other, s.d, paired));
+      add(w.v, {qkv[2]}, wish(other, s.d));
+      add(w.o, {tensor(names_.o, s.d, s.q_dim())}, wish(other, s.q_dim()));
       add_ffns(w, all ? Layout::Columns : Layout::Rows, down);
     }
     model_.ffns = ffns_of(model_.layers);
@@ -105,8 +113,9 @@ class Loader {
     // Gate, up and down in braces: looked for in this order by every compiler, so that the first one wrong is named.
     const auto add_one = [&](FfnWeights& ffn, std::array<RawTensor, 3> parts) {
       ffn.layer = layer_;
-      add(ffn.gate_up, {std::move(parts[0]), std::move(parts[1])}, gate_up);
-      add(ffn.down, {std::move(parts[2])}, down);
+      const int64_t d = parts[0].shape[1], f = parts[2].shape[1];
+      add(ffn.gate_up, {std::move(parts[0]), std::move(parts[1])}, wish(gate_up, d));
+      add(ffn.down, {std::move(parts[2])}, wish(down, f));
     };
     if (!s.has_experts(layer_)) {
       w.ffns.resize(1);
@@ -114,7 +123,7 @@ class Loader {
       return add_one(w.ffns[0], {gate_up[0], gate_up[1], tensor(names_.down, s.d, s.f)});
     }
     const MoeSpec& m = s.moe;
-    add(w.router, {tensor(names_.router, m.experts, s.d)}, Layout::Rows);
+    add(w.router, {tensor(names_.router, m.experts, s.d)}, {.type = wanted(WeightUse::Kept, s.d)});
     w.ffns.resize(size_t(m.experts) + (m.shared_f > 0 ? 1 : 0));
     const std::vector<RawTensor> gates = experts(names_.expert_gate, m.f, s.d),
                                  ups = experts(names_.expert_up, m.f, s.d),
@@ -166,8 +175,14 @@ class Loader {
     return cut;
   }
 
-  void add(Matrix& target, std::vector<RawTensor> parts, Layout wanted) {
+  void add(Matrix& target, std::vector<RawTensor> parts, const MatrixWish& wanted) {
     targets_.emplace_back(&target, model_.weights.add(std::move(parts), wanted));
+  }
+  std::optional<DType> wanted(WeightUse use, int64_t cols) const {
+    return options_.type ? std::optional(stored_type(*options_.type, use, cols)) : std::nullopt;
+  }
+  MatrixWish wish(Layout layout, int64_t cols, int pair_halves_of = 0) const {
+    return {layout, wanted(WeightUse::Matrix, cols), pair_halves_of};
   }
 
   // Of the layer at hand, where the name has a place for it.
@@ -258,6 +273,7 @@ std::unique_ptr<Model> Model::open(const std::string& path) {
   if (const HfFolder* folder = model->folder()) {
     spec = read_spec(folder->config(), find_family(folder->config()));
     spec.name = std::filesystem::path(folder->path()).filename().string();
+    spec.rope.interleaved = gguf_family(spec, path).interleaved_in_gguf;  // rows are brought into GGUF's order
   } else {
     const GgufFile* file = model->gguf();
     spec = read_spec(*file, find_family(*file));
@@ -269,16 +285,27 @@ std::unique_ptr<Model> Model::open(const std::string& path) {
   return model;
 }
 
+const TensorNames& Model::names() const {
+  return gguf() != nullptr ? kGgufNames : *find_family(folder()->config()).hf_names;
+}
+
+std::unique_ptr<Model> Model::check(const std::string& path) {
+  std::unique_ptr<Model> model = open(path);
+  Loader(*model, model->names(), {}).check();
+  return model;
+}
+
 std::unique_ptr<Model> Model::load(const std::string& path, const LoadOptions& options, ThreadPool& pool) {
   std::unique_ptr<Model> model = open(path);
-  const TensorNames& names = model->gguf() != nullptr ? kGgufNames : *find_family(model->folder()->config()).hf_names;
-  Loader(*model, names, options).load(pool);
+  Loader(*model, model->names(), options).load(pool);
   return model;
 }
 
 void Model::embed(int32_t token, float* out) const {
   if (spec.tied_head) {
     read_row(head, token, out);
+  } else if (embedding_rows.data != nullptr) {
+    read_row(embedding_rows, token, out);
   } else {
     const size_t stride = row_bytes(embedding.type, spec.d);
     dequantize(embedding.type, embedding.data.data() + size_t(token) * stride, out, spec.d);

@@ -23,7 +23,8 @@ enum class LayoutChoice : uint8_t { Auto, Rows, Columns, Mixed };
 
 struct LoadOptions {
   LayoutChoice layout = LayoutChoice::Auto;
-  std::string cache;  // folder of a cache file of the re-laid weights; "": none is looked for or written
+  std::optional<DType> type{};  // of all weights (stored_type.h); empty: each as the file has it
+  std::string cache;            // folder of a cache file of the re-laid weights; "": none is looked for or written
   LoadProgress progress{};
 };
 
@@ -35,6 +36,8 @@ struct LayerVectors {
   std::vector<float> q_norm{}, k_norm{};                      // [head_dim] or empty
   std::vector<float> shared_gate{};                           // [d] or empty
 };
+
+struct TensorNames;
 
 struct Model {
   // A GGUF file, or a Hugging Face folder.
@@ -54,15 +57,21 @@ struct Model {
   std::vector<int> first_ffn;           // [layers] number of a layer's first
   std::vector<LayerVectors> vectors;
   std::vector<float> output_norm;  // [d]
-  RawTensor embedding;      // [vocab, d], read from the file's mapping row by row; if tied, the head's rows are read
-  Matrix head;              // [vocab, d], unit 1, Rows
-  Weights weights;          // what the matrices point into
+  RawTensor embedding;  // [vocab, d], read from the file's mapping row by row; if tied, the head's rows are read
+  Matrix
+      embedding_rows;  // read in its place where another type was asked for and the head is not tied; else without data
+  Matrix head;         // [vocab, d], unit 1, Rows
+  Weights weights;     // what the matrices point into
   bool from_cache = false;  // the weights are those of a cache file
   std::vector<std::string> warnings;
 
   // What the file says, without its weights: enough for its text side. Throws Error: file damaged, family not supported.
   static std::unique_ptr<Model> open(const std::string& path);
-  // Throws Error: file damaged, family or option not supported, tensor missing, misshapen or left over.
+  // The same with every tensor looked at, for its name, type and shape, and the weights left in the file.
+  static std::unique_ptr<Model> check(const std::string& path);
+  const TensorNames& names() const;  // of the file's tensors
+  // Throws Error: file damaged, family or option not supported, tensor missing, misshapen or left over; a value that the type asked
+  // for cannot hold.
   static std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options, ThreadPool& pool);
 
   // Of texts; LongRoPE has other angles for those longer than the original context.

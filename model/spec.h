@@ -30,6 +30,7 @@ struct RopeSpec {
   float attention_factor = 0.f;             // multiplies cos and sin; 0: Yarn's 0.1 ln(factor) + 1, Long's (RopeTable)
   std::vector<float> frequency_divisors;    // [dim / 2] or empty: Llama 3.1's scaling as the file tabulates it; Long
   std::vector<float> long_divisors;         // [dim / 2] Long: of contexts longer than the original one
+  bool operator==(const RopeSpec&) const = default;
 };
 
 // A mixture of experts; no experts: every layer has one FFN.
@@ -38,6 +39,7 @@ struct MoeSpec {
   int f = 0, shared_f = 0;    // widths of an expert and of the shared one; shared_f 0: there is none
   bool normalised = false;    // the weights of the k are divided by their sum
   std::vector<bool> layers;   // which have experts; the others have one FFN of width ModelSpec::f
+  bool operator==(const MoeSpec&) const = default;
 };
 
 // What a gate's value becomes before it multiplies up's. Gelu: the form with tanh.
@@ -82,6 +84,7 @@ struct ModelSpec {
   }
   int q_dim() const { return heads * head_dim; }
   int kv_dim() const { return kv_heads * head_dim; }
+  bool operator==(const ModelSpec&) const = default;
   int window(int layer) const { return windows.empty() ? 0 : windows[size_t(layer)]; }
 };
 

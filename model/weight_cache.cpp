@@ -1,15 +1,10 @@
 #include "model/weight_cache.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -17,6 +12,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/read_ahead.h"
+#include "base/whole_file.h"
 #include "tensor/layout.h"
 #include "tensor/relayout.h"
 
@@ -58,11 +54,26 @@ uint64_t probe(const Matrix& like) {
   return checksum(out);
 }
 
+// The same for what quantising makes of weights that are of another type in the file.
+std::string probe_of_type(const PlannedMatrix& p) {
+  const DType type = p.matrix.type;
+  std::string text;
+  for (const RawTensor& part : p.parts) {
+    if (part.type == type) continue;
+    std::vector<float> values(512);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = (float(i * i % 97) - 48.3f) * float(1 + i / 32);
+    std::vector<uint8_t> made(row_bytes(type, int64_t(values.size())));
+    quantize(type, values.data(), made.data(), int64_t(values.size()));
+    text += fmt::format("{} of {} {:016x}\n", traits(type).name, traits(part.type).name, checksum(made));
+  }
+  return text;
+}
+
 std::string describe(const Weights& weights) {
   std::string text;
   for (const PlannedMatrix& p : weights.planned())
-    text += fmt::format("{} {} {} {} {} {}\n", traits(p.matrix.type).name, int(p.matrix.layout), p.matrix.unit,
-                        p.matrix.rows, p.matrix.cols, p.offset);
+    text += fmt::format("{} {} {} {} {} {} {}\n", traits(p.matrix.type).name, int(p.matrix.layout), p.matrix.unit,
+                        p.matrix.rows, p.matrix.cols, p.offset, p.pair_halves_of);
   return text;
 }
 
@@ -92,70 +103,13 @@ std::string full_key(const TensorSource& file, const Weights& weights, const std
     hash.update({tensor.data, size_t(std::min<uint64_t>(tensor.bytes, kPage))});
   for (const MappedFile& part : file.files()) part.expect_random(false);
   std::set<std::string> probes;
-  for (const PlannedMatrix& p : weights.planned())
+  for (const PlannedMatrix& p : weights.planned()) {
+    probes.insert(probe_of_type(p));
     probes.insert(fmt::format("{} {} {} {:016x}\n", traits(p.matrix.type).name, int(p.matrix.layout), p.matrix.unit,
                               probe({.type = p.matrix.type, .layout = p.matrix.layout, .unit = p.matrix.unit})));
+  }
   for (const std::string& text : probes) hash.update(as_bytes(text));
   return hash.hex();
-}
-
-// A file being written, locked while it is: one that nobody has locked was left by a killed process.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& prefix) {
-    // Between being made and being locked it may be taken for a left-over and removed: then another is made.
-    struct stat status = {};
-    for (int tries = 0; status.st_nlink == 0 && tries < 100; ++tries) {
-      if (fd_ >= 0) close(fd_);
-      path_ = prefix + "XXXXXX";
-      fd_ = mkostemp(path_.data(), O_CLOEXEC);
-      if (fd_ < 0) fail("{}: cannot be written: {}", printable(path_, 400), std::strerror(errno));
-      int locked = -1;  // not on every file system; there it may be removed later
-      do locked = flock(fd_, LOCK_EX);
-      while (locked != 0 && errno == EINTR);
-      if (fstat(fd_, &status) != 0) break;
-    }
-  }
-  ~TemporaryFile() {
-    if (!path_.empty()) unlink(path_.c_str());
-    if (fd_ >= 0) close(fd_);
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  // Asks for the room first, so that a full disk is said at once and nothing is half written.
-  void reserve(size_t bytes) const {
-    if (fallocate(fd_, 0, 0, off_t(bytes)) != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail_write(bytes);
-  }
-  void write(std::span<const uint8_t> bytes) const {
-    constexpr size_t kStep = size_t(8) << 20;
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_, bytes.data(), std::min(kStep, bytes.size()));
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) fail_write(bytes.size());
-      bytes = bytes.subspan(size_t(n));
-    }
-  }
-  void become(const std::string& path) {
-    if (fsync(fd_) != 0 || std::rename(path_.c_str(), path.c_str()) != 0)
-      fail("{}: cannot be written: {}", printable(path, 400), std::strerror(errno));
-    path_.clear();
-  }
-
- private:
-  [[noreturn]] void fail_write(size_t bytes) const {
-    fail("{}: expected room for {} more bytes, could not write them: {}", printable(path_, 400), bytes,
-         std::strerror(errno));
-  }
-  std::string path_;
-  int fd_ = -1;
-};
-
-void sync_folder(const std::string& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  static_cast<void>(fsync(fd));  // the file itself is safe; at worst its name is lost with the power
-  close(fd);
 }
 
 }  // namespace
@@ -208,24 +162,12 @@ std::optional<WeightCache::Found> WeightCache::open(ThreadPool& pool, const Load
   return Found{std::move(*file), offset};
 }
 
-void WeightCache::remove_left_over() const {
-  std::error_code ignored;
-  const std::string prefix = std::filesystem::path(path_).filename().string() + ".tmp-";
-  for (std::filesystem::directory_iterator it(folder_, ignored), end; !ignored && it != end; it.increment(ignored)) {
-    if (!it->path().filename().string().starts_with(prefix)) continue;
-    const int fd = ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) continue;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlink(it->path().c_str());
-    close(fd);
-  }
-}
-
 void WeightCache::write(std::span<const uint8_t> block, ThreadPool& pool) const {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error)
     fail("{}: expected a folder that can be made or used, found: {}", printable(folder_, 400), error.message());
-  remove_left_over();
+  WholeFile::remove_left_over(path_);
   const size_t chunks = chunks_of(block.size()), offset = block_offset(chunks);
   std::vector<uint8_t> head(offset);
   Header header;
@@ -240,12 +182,11 @@ void WeightCache::write(std::span<const uint8_t> block, ThreadPool& pool) const 
   const uint64_t sum = checksum(std::span(head).first(head_bytes(chunks) - 8));
   std::memcpy(head.data() + head_bytes(chunks) - 8, &sum, 8);
 
-  TemporaryFile file(path_ + ".tmp-");
+  WholeFile file(path_, 0600);
   file.reserve(offset + block.size());
   file.write(head);
   file.write(block);
-  file.become(path_);
-  sync_folder(folder_);
+  file.become_whole();
 }
 
 }  // namespace pop

@@ -31,8 +31,6 @@ class WeightCache {
   void write(std::span<const uint8_t> block, ThreadPool& pool) const;
 
  private:
-  void remove_left_over() const;
-
   std::string folder_, path_, key_;  // key: 64 hex digits
   size_t block_bytes_;
 };

@@ -1,11 +1,14 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
 
+#include "base/error.h"
 #include "base/read_ahead.h"
 #include "base/sanitizer.h"
 #include "tensor/column_format.h"
+#include "tensor/convert_rows.h"
 #include "tensor/layout.h"
 #include "tensor/relayout.h"
 
@@ -52,14 +55,29 @@ std::vector<Piece> cut(std::span<const PlannedMatrix> planned) {
   return pieces;
 }
 
-void fill_piece(const Piece& piece, const TensorSource& file, uint8_t* block) {
+int file_row(const PlannedMatrix& p, int row) {
+  if (p.pair_halves_of == 0) return row;
+  const int in_head = row % p.pair_halves_of;
+  return row - in_head + in_head / 2 + in_head % 2 * (p.pair_halves_of / 2);
+}
+
+// A value that its matrix cannot hold; the first one found counts.
+struct Refused {
+  const RawTensor* part;
+  DType type;
+  float value;
+};
+
+std::optional<Refused> fill_piece(const Piece& piece, const TensorSource& file, uint8_t* block) {
   const PlannedMatrix& p = *piece.planned;
   const Matrix& m = p.matrix;
   const auto count = size_t(piece.to - piece.from), unit = p.parts.size();
+  const size_t made = row_bytes(m.type, m.cols);  // bytes of a row that is of another type in the file
   std::vector<const uint8_t*> rows(count * unit);
-  std::vector<float> wide(
-      count * unit * size_t(m.cols) *
+  std::vector<uint8_t> other(
+      count * unit * made *
       size_t(std::any_of(p.parts.begin(), p.parts.end(), [&](const RawTensor& part) { return part.type != m.type; })));
+  std::vector<float> scratch;
   for (size_t u = 0; u < unit; ++u) {
     const RawTensor& part = p.parts[u];
     const std::span<const uint8_t> bytes = rows_of(part, piece.from, piece.to);
@@ -67,14 +85,16 @@ void fill_piece(const Piece& piece, const TensorSource& file, uint8_t* block) {
     const size_t stride = bytes.size() / count;
     for (size_t r = 0; r < count; ++r) {
       const size_t at = r * unit + u;
-      rows[at] = bytes.data() + r * stride;
+      rows[at] = part.data.data() + size_t(file_row(p, piece.from + int(r))) * stride;
       if (part.type == m.type) continue;
-      float* const out = wide.data() + at * size_t(m.cols);
-      dequantize(part.type, rows[at], out, m.cols);
-      rows[at] = reinterpret_cast<const uint8_t*>(out);
+      uint8_t* const out = other.data() + at * made;
+      if (const auto value = convert_rows(part.type, m.type, m.cols, 1, rows[at], out, scratch))
+        return Refused{&part, m.type, *value};
+      rows[at] = out;
     }
   }
   write_rows(m, piece.from * m.unit, rows, block + p.offset);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -83,17 +103,17 @@ Weights::~Weights() {
   if constexpr (kAddressSanitizer) unpoison_memory(data_, bytes_);
 }
 
-int Weights::add(std::vector<RawTensor> parts, Layout wanted) {
+int Weights::add(std::vector<RawTensor> parts, const MatrixWish& wanted) {
   Matrix m;
-  m.type = parts[0].type;
+  m.type = wanted.type.value_or(parts[0].type);
   for (const RawTensor& part : parts)
-    if (part.type != m.type) m.type = DType::F32;
-  m.layout = has_columns_layout(m.type) ? wanted : Layout::Rows;
+    if (part.type != m.type && !wanted.type) m.type = DType::F32;
+  m.layout = has_columns_layout(m.type) ? wanted.layout : Layout::Rows;
   m.unit = int(parts.size());
   m.rows = int(parts[0].shape[0]) * m.unit;
   m.cols = int(parts[0].shape[1]);
   const size_t bytes = pop::matrix_bytes(m);
-  planned_.push_back({m, std::move(parts), bytes_, bytes});
+  planned_.push_back({m, std::move(parts), bytes_, bytes, wanted.pair_halves_of});
   bytes_ += (bytes + kLine - 1) / kLine * kLine + kGap;
   return int(planned_.size()) - 1;
 }
@@ -118,7 +138,17 @@ void Weights::fill(const TensorSource& file, ThreadPool& pool, const LoadProgres
   for (size_t from = 0, to = 0; from < pieces.size(); from = to) {
     uint64_t bytes = 0;
     while (to < pieces.size() && (to == from || bytes + sizes[to] <= kRegionBytes)) bytes += sizes[to++];
-    pool.run(int(to - from), [&](int i, int) { fill_piece(pieces[from + size_t(i)], file, memory_.data()); });
+    std::mutex mutex;
+    std::optional<Refused> refused;
+    pool.run(int(to - from), [&](int i, int) {
+      if (const auto found = fill_piece(pieces[from + size_t(i)], file, memory_.data())) {
+        const std::lock_guard lock(mutex);
+        refused = found;
+      }
+    });
+    if (refused)
+      fail("{}: tensor {}: expected values that {} can hold, found {}", file.path(), printable(refused->part->name),
+           traits(refused->type).name, refused->value);
     // All of the file, not what was just read: a touched page may bring its large folio, up to 2 MiB, back with it.
     for (const MappedFile& f : file.files()) f.release(f.bytes());
     ahead.advance(bytes);

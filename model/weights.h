@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,15 @@ struct PlannedMatrix {
   Matrix matrix;  // data is null until the weights are there
   std::vector<RawTensor> parts;
   size_t offset = 0, bytes = 0;  // in the block
+  // Not 0: of so many rows (a head), the halves are interleaved: row 2i is the file's row i, row 2i + 1 its row i + half.
+  int pair_halves_of = 0;
+};
+
+// How a matrix is to be made of its parts. type: empty, that of the parts.
+struct MatrixWish {
+  Layout layout = Layout::Rows;
+  std::optional<DType> type{};
+  int pair_halves_of = 0;
 };
 
 // Called now and then, by the thread that loads: bytes of the file done, and in all.
@@ -32,12 +42,13 @@ class Weights {
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
-  // Plans a matrix of type, shape and layout as `parts` and `wanted` make it; returns its index. Values are kept exactly;
-  // tensors of different types that must share a unit are widened to float32, the one type that holds them all.
-  int add(std::vector<RawTensor> parts, Layout wanted);
+  // Plans a matrix of type, shape and layout as `parts` and `wanted` make it; returns its index. Values are kept exactly where no
+  // type is wanted; tensors of different types that must share a unit are widened to float32, the one type that holds them all.
+  int add(std::vector<RawTensor> parts, const MatrixWish& wanted);
 
   // Re-lays every matrix, in the order of the file, on all threads, while the disk reads ahead; pages of the file are given
-  // back as they are used up, so that the process never holds the weights twice. Throws Error if memory is short.
+  // back as they are used up, so that the process never holds the weights twice. Throws Error if memory is short, and for a
+  // value that the wanted type cannot hold.
   void fill(const TensorSource& file, ThreadPool& pool, const LoadProgress& progress);
 
   // In place of fill: from a file that holds the block from `offset` on, mapped and checked by the caller.

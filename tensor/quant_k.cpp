@@ -58,7 +58,8 @@ struct Line {
 // Least squares for given codes, min kept from being negative.
 Line fit(const float* x, const Codes& c) {
   const float sx = sum<32>([&](int i) { return x[i]; }), sq = sum<32>([&](int i) { return c.q[i]; });
-  const float sxq = sum<32>([&](int i) { return x[i] * c.q[i]; }), sqq = sum<32>([&](int i) { return c.q[i] * c.q[i]; });
+  const float sxq = sum<32>([&](int i) { return x[i] * c.q[i]; }),
+              sqq = sum<32>([&](int i) { return c.q[i] * c.q[i]; });
   const float det = 32 * sqq - sq * sq;
   Line line;
   if (det > 0) line = {(32 * sxq - sx * sq) / det, (sq * sxq - sqq * sx) / det};

@@ -23,6 +23,7 @@ MAY_INCLUDE = {
     # base: errors, sizes, CPU features and the version are everybody's vocabulary.
     "apps": ["engine", "prune", "base"],
     "apps/eval": ["engine", "prune", "model", "kernels", "formats", "text", "tensor", "base"],
+    "apps/convert": ["engine", "model", "formats", "text", "tensor", "base"],
     "apps/bench": ["engine", "prune", "model", "kernels", "formats", "tensor", "base"],
     "bindings": ["engine", "prune", "base"],
     "tests": LIBRARY + ["apps", "tests"],

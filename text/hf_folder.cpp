@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json_reader.h"
@@ -134,10 +135,12 @@ TokenizerData read_vocabulary(const std::string& folder, const std::string& name
 
 }  // namespace
 
-FolderText read_folder_text(const std::string& folder, int vocab) {
+FolderText read_folder_text(const std::string& folder, int vocab, bool sentencepiece_first) {
   FolderText out;
   const JsonFile config(folder, "tokenizer_config.json"), map(folder, "special_tokens_map.json");
-  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+  const char *first = "tokenizer.json", *second = "tokenizer.model";
+  if (sentencepiece_first) std::swap(first, second);
+  for (const char* name : {first, second})
     if (out.tokenizer_file.empty() && fs::exists(fs::path(folder) / name)) out.tokenizer_file = name;
   if (!out.tokenizer_file.empty()) {
     TokenizerData data = read_vocabulary(folder, out.tokenizer_file);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <pcre2.h>
 
+#include <algorithm>
 #include <new>
 
 #include "base/error.h"
@@ -163,6 +164,27 @@ std::vector<std::string_view> PreTokenizer::names() {
   for (const Kind& kind : kinds()) out.push_back(kind.name);
   for (const Alias& alias : kAliases) out.push_back(alias.name);
   return out;
+}
+
+PreTokenizer::Published PreTokenizer::published(std::string_view name) {
+  const Kind& kind = kind_of(name);
+  return {kind.name, kind.patterns, kind.nfc, kind.ignore_merges};
+}
+
+std::optional<std::string_view> PreTokenizer::name_of(const TextSteps& steps) {
+  const auto same = [&](const Kind& kind) {
+    const TextSteps other = steps_of(kind);
+    return steps.prepare.empty() && steps.ignore_merges == other.ignore_merges &&
+           std::equal(steps.normal.begin(), steps.normal.end(), other.normal.begin(), other.normal.end(),
+                      [](const NormalStep& a, const NormalStep& b) { return a.kind == b.kind; }) &&
+           std::equal(steps.cuts.begin(), steps.cuts.end(), other.cuts.begin(), other.cuts.end(),
+                      [](const CutStep& a, const CutStep& b) {
+                        return a.pattern == b.pattern && a.behaviour == b.behaviour && a.invert == b.invert;
+                      });
+  };
+  for (const Kind& kind : kinds())
+    if (same(kind)) return kind.name;
+  return std::nullopt;
 }
 
 bool PreTokenizer::normalises() const { return !impl_->steps.normal.empty() || !impl_->steps.prepare.empty(); }

@@ -5,6 +5,7 @@
 // except `default`, which no tokenizer.json has: it is spelt as GGUF readers spell it for files that say "default".
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,17 @@ class PreTokenizer {
 
   // The names the constructor takes, aliases last.
   static std::vector<std::string_view> names();
+
+  // What stands behind a name, for writers of other files. patterns: in Hugging Face's spelling (known_patterns.h; those of
+  // "default" are no published ones).
+  struct Published {
+    std::string_view name;
+    std::vector<std::string_view> patterns;
+    bool nfc, ignore_merges;
+  };
+  static Published published(std::string_view name);  // throws Error as the constructor
+  // The first name that does the same as these steps; empty: none does.
+  static std::optional<std::string_view> name_of(const TextSteps& steps);
 
   // The text as the model wants it: Unicode form C for qwen2, as its tokenizer.json says; the other names return the text
   // as it is.

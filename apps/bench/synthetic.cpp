@@ -10,6 +10,7 @@
 #include "apps/pop/command.h"
 #include "base/error.h"
 #include "formats/gguf_writer.h"
+#include "tensor/convert_rows.h"
 
 namespace pop::app {
 namespace {
@@ -23,23 +24,6 @@ std::string lower(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
   return out;
-}
-
-// general.file_type of the format, by which programs name a file.
-uint32_t file_type(DType type) {
-  switch (type) {
-    case DType::F32: return 0;
-    case DType::F16: return 1;
-    case DType::Q4_0: return 2;
-    case DType::Q4_1: return 3;
-    case DType::Q8_0: return 7;
-    case DType::Q4_K: return 14;
-    case DType::Q5_K: return 16;
-    case DType::Q6_K: return 18;
-    case DType::IQ4_NL: return 25;
-    case DType::BF16: return 32;
-    default: fail("random weights: type {} has no file type", traits(type).name);
-  }
 }
 
 // How important a channel is, beside the others: 1, or in runs of kRun a value spread evenly over the octaves.
@@ -82,7 +66,7 @@ void write_metadata(GgufWriter& out, const SyntheticModel& model) {
   const Shape& s = model.shape;
   out.set_string("general.architecture", "llama");
   out.set_string("general.name", describe(model));
-  out.set_u32("general.file_type", file_type(model.type));
+  out.set_u32("general.file_type", gguf_file_type(model.type));
   out.set_u32("general.quantization_version", 2);
   out.set_u32("llama.block_count", uint32_t(model.layers));
   out.set_u32("llama.context_length", uint32_t(s.context));
@@ -142,16 +126,6 @@ DType synthetic_type(const std::string& name) {
     if (names.back() == lower(name)) return type;
   }
   throw UsageError(fmt::format("--type: expected one of {}; found '{}'", fmt::join(names, ", "), printable(name)));
-}
-
-DType fitting_type(DType type, int64_t cols) {
-  if (cols % traits(type).block_elems == 0) return type;
-  switch (type) {
-    case DType::Q4_K: return DType::Q5_0;
-    case DType::Q5_K: return DType::Q5_1;
-    case DType::Q6_K: return DType::Q8_0;
-    default: fail("random weights: rows of {} columns cannot be of type {}", cols, traits(type).name);
-  }
 }
 
 std::string describe(const SyntheticModel& model) {

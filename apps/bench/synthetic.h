@@ -26,10 +26,6 @@ std::vector<DType> synthetic_types();
 // By a name in any case ("q4_K"). Throws UsageError.
 DType synthetic_type(const std::string& name);
 
-// The type a matrix of `cols` columns gets: `type`, or where its blocks do not divide a row, what llama.cpp's quantiser
-// takes in its place.
-DType fitting_type(DType type, int64_t cols);
-
 // The name the file carries: shape, type, layers, seed.
 std::string describe(const SyntheticModel& model);
 

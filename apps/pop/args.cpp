@@ -173,6 +173,13 @@ void add_model_options(CLI::App& app, EngineOptions& options) {
       ->option_text("WHEN")
       ->check(one_of({"auto", "never", "always"}))
       ->group(group);
+  app.add_option("--load-as", options.load_as,
+                 "Make the weights this type while loading, as pop convert --type would: f32, f16, bf16, q8_0, q6_k, "
+                 "q5_0, q5_1, q4_k, q4_0, q4_1 [as in the file]")
+      ->option_text("TYPE")
+      ->transform(lower_case())
+      ->check(one_of(weight_type_names()))
+      ->group(group);
   app.add_option("--cache", options.cache,
                  "Folder for the weights as they lie in memory: written once, mapped at the next start [off]")
       ->option_text("DIR")

@@ -33,6 +33,7 @@ void add_info(CLI::App& root, Commands& commands);
 void add_tokenize(CLI::App& root, Commands& commands);  // and detokenize
 void add_methods(CLI::App& root, Commands& commands);
 void add_calibrate(CLI::App& root, Commands& commands);
+void add_convert(CLI::App& root, Commands& commands);
 void add_eval(CLI::App& root, Commands& commands);
 void add_bench(CLI::App& root, Commands& commands);
 void add_help(CLI::App& root, Commands& commands);

@@ -100,6 +100,7 @@ Json to_json(const ModelInfo& info, const std::vector<Saving>& saved) {
   json["bos"] = info.bos;
   json["layout"] = info.layout;
   json["model_sha256"] = info.model_sha256;
+  if (!info.load_as.empty()) json["load_as"] = info.load_as;
   json["version"] = build_info().version;
   json["metadata"] = Json::object();
   for (const auto& [key, value] : info.metadata) json["metadata"][key] = value;

@@ -134,7 +134,7 @@ int run(int argc, char** argv) {
       "  pop run -p \"The capital of France is\" -n 16 --prune pop --ratio 0.2\n");
   Commands commands;
   for (const auto add : {add_demo, add_run, add_chat, add_score, add_info, add_tokenize, add_methods, add_calibrate,
-                         add_eval, add_bench, add_help})
+                         add_convert, add_eval, add_bench, add_help})
     add(app, commands);
   for (const Command& command : commands) command.app->group("Commands");
   app.require_subcommand(0, 1);  // else the second word of `help run` would be a command, too

@@ -42,6 +42,7 @@ void add_common(Json& json, const ModelInfo& info, const PrunePlanInfo& plan, co
   json["kv"] = info.kv;
   json["bos"] = info.bos;
   json["model_sha256"] = info.model_sha256;
+  if (!info.load_as.empty()) json["load_as"] = info.load_as;
   json["version"] = build_info().version;
   const bool measured = reads.tokens > 0;  // with no token decoded there is no mean
   json["weight_bytes_per_token"] = measured ? Json(reads.weight_bytes_per_token) : Json(nullptr);

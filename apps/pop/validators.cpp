@@ -73,6 +73,14 @@ CLI::Validator not_empty() {
   return {[](std::string& text) { return std::string(text.empty() ? "expected a text, found an empty one" : ""); }, ""};
 }
 
+CLI::Validator lower_case() {
+  return {[](std::string& text) {
+            for (char& c : text) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+            return std::string();
+          },
+          ""};
+}
+
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.size() > 64) return "";
   std::string best;

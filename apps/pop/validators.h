@@ -14,6 +14,8 @@ CLI::Validator whole_in(int64_t low, int64_t high);
 // One of the words; a near miss is answered with a suggestion.
 CLI::Validator one_of(std::vector<std::string> words);
 CLI::Validator not_empty();
+// For transform(): the text in lower case.
+CLI::Validator lower_case();
 
 // The candidate with the fewest edits to `word` (two words exchanged, a letter changed, added or left out: one edit each),
 // or "" if none is near.

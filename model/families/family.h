@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 #include "formats/json_object.h"
 #include "model/spec.h"
 
@@ -57,7 +58,7 @@ struct Family {
   const char* architecture;          // general.architecture and the beginning of its keys
   const char* hf_class;              // in config.json's "architectures"; null: folders of it are not read
   const char* hf_type = nullptr;     // config.json's model_type; null: as architecture
-  bool in_gguf = true;               // false: in GGUF files such models call themselves something else
+  const char* gguf_as = nullptr;     // the architecture that GGUF files of such models name, if it is another family's
   bool interleaved_in_gguf = false;  // converters permute W_q and W_k so that rotated pairs are neighbours
   bool window_in_gguf = false;       // attention.sliding_window holds in all layers, or by Pattern; else it is refused
   bool qkv_bias = false, qk_norm = false, post_norms = false;
@@ -92,5 +93,15 @@ ModelSpec read_spec(const GgufFile& file, const Family& family);
 ModelSpec read_spec(const JsonObject& config, const Family& family);
 // rope and window_rope of config.json, head_dim known already.
 void read_rope(const JsonObject& config, const Family& family, ModelSpec& spec);
+
+// The other way: what a model is, in the words of a format. Read again it is the same model (checked), or they throw Error with
+// what the format cannot say. `name` stands before messages.
+//   GGUF: general.architecture and all keys of it, and the tensor rope_freqs.weight where there is one.
+void write_spec(const ModelSpec& spec, const Family& family, const std::string& name, GgufWriter& out);
+//   config.json, but for token ids; type: of the weights.
+nlohmann::ordered_json config_of(const ModelSpec& spec, const Family& family, const std::string& name, DType type);
+// The family that such a model has in GGUF files, and the one whose folders are like it. Throws Error: there is none.
+const Family& gguf_family(const ModelSpec& spec, const std::string& name);
+const Family& hf_family(const ModelSpec& spec, const std::string& name);
 
 }  // namespace pop

@@ -13,13 +13,13 @@ const Family kLlama{.architecture = "llama",
 
 const Family kMistral{.architecture = "mistral",
                       .hf_class = "MistralForCausalLM",
-                      .in_gguf = false,
+                      .gguf_as = "llama",
                       .window = WindowRule::All,
                       .window_default = 4096};
 
 const Family kMixtral{.architecture = "mixtral",
                       .hf_class = "MixtralForCausalLM",
-                      .in_gguf = false,
+                      .gguf_as = "llama",
                       .window = WindowRule::All,
                       .hf_experts = {.width = "intermediate_size", .normalised = true},
                       .hf_names = &kMixtralNames,

@@ -13,7 +13,7 @@ const Family& find_family(const GgufFile& file) {
   const std::string architecture = file.get_string("general.architecture");
   std::string known;
   for (const Family* family : kFamilies) {
-    if (!family->in_gguf) continue;
+    if (family->gguf_as != nullptr) continue;
     if (architecture == family->architecture) return *family;
     known += (known.empty() ? "" : ", ") + std::string(family->architecture);
   }
@@ -34,6 +34,28 @@ const Family& find_family(const JsonObject& config) {
     known += (known.empty() ? "" : ", ") + std::string(family->hf_class);
   }
   config.refuse("architectures", fmt::format("one of {} in an array", known));
+}
+
+const Family& gguf_family(const ModelSpec& spec, const std::string& name) {
+  std::string architecture = spec.architecture;
+  for (const Family* family : kFamilies)
+    if (architecture == family->architecture && family->gguf_as != nullptr) architecture = family->gguf_as;
+  for (const Family* family : kFamilies)
+    if (architecture == family->architecture && family->gguf_as == nullptr) return *family;
+  fail("{}: expected a family that GGUF files know, found {}", name, printable(spec.architecture));
+}
+
+// Of the families that GGUF files call the same, the one that has experts and a window in all layers as this model has.
+const Family& hf_family(const ModelSpec& spec, const std::string& name) {
+  for (const Family* family : kFamilies) {
+    const std::string gguf = family->gguf_as != nullptr ? family->gguf_as : family->architecture;
+    const bool experts = family->hf_experts.width != nullptr;
+    if (family->hf_class == nullptr || gguf != spec.architecture || experts != (spec.moe.experts > 0)) continue;
+    if (!experts && (family->window == WindowRule::All) != !spec.windows.empty()) continue;
+    return *family;
+  }
+  fail("{}: expected a model whose folder can be written, found {}{}{}", name, spec.architecture,
+       spec.moe.experts > 0 ? " with experts" : "", spec.windows.empty() ? "" : " with a sliding window");
 }
 
 }  // namespace pop
