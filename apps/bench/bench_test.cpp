@@ -11,6 +11,7 @@
 #include "apps/bench/synthetic.h"
 #include "apps/pop/command.h"
 #include "formats/gguf_writer.h"
+#include "tensor/convert_rows.h"
 
 namespace pop::app {
 namespace {
