@@ -115,6 +115,9 @@ def equal_lines(lines):
     return out
 
 
+WIDE_POP = "`pop`, gamma 0.8"
+
+
 def paired(one, other):
     """Differences of KL by window over the texts that both have: other - one."""
     out = []
@@ -126,19 +129,21 @@ def paired(one, other):
 
 
 def equal_table(lines, ratio):
-    """A row per method and calibration text; the last column pairs windows with pop's."""
+    """A row per method and calibration text; the last columns pair windows with those of pop at its default gamma and at a wide one."""
     found = equal_lines(lines)[ratio]
     if not any(label == "`pop`" for _, label, _ in found):
         return None
-    table = [["method", "used", "read", *(f"KL, {TEXT_NAMES[text]}" for text in plan.TEXTS), "KL less pop's, these texts"]]
+    table = [["method", "used", "read", *(f"KL, {TEXT_NAMES[text]}" for text in plan.TEXTS), "KL less pop's", "less that of gamma 0.8"]]
     names = sorted({(method, label) for method, label, _ in found}, key=lambda name: (ORDER.index(name[0]), name[1]))
     for method, label in names:
         texts = [text for text in plan.TEXTS if (method, label, text) in found and ("pop", "`pop`", text) in found]
         mine = [found[method, label, text] for text in texts]
         cells = [label] + [f"{pooled(mine, name):.3f}" for name in ("selected_share", "block_weights_read_share")]
         cells += [digits(found[method, label, text]["kl"]) if text in texts else "-" for text in plan.TEXTS]
-        cells.append("-" if label == "`pop`" else "{:+.3f} [{:+.3f}, {:+.3f}]".format(
-            *records.interval(paired([found["pop", "`pop`", text] for text in texts], mine))))
+        for other in ("`pop`", WIDE_POP):
+            both = [text for text in texts if ("pop", other, text) in found]
+            differences = paired([found["pop", other, text] for text in both], [found[method, label, text] for text in both])
+            cells.append("{:+.3f} [{:+.3f}, {:+.3f}]".format(*records.interval(differences)) if differences and label != other else "-")
         table.append(cells)
     return table
 
