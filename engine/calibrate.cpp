@@ -10,7 +10,10 @@ namespace pop {
 
 CalibrationModel Engine::Impl::calibration_model() const {
   const ModelSpec& s = model->spec;
-  return {.sha256 = model_id, .layers = s.layers, .d = s.d, .f = s.f, .q_dim = s.q_dim()};
+  CalibrationModel of{.sha256 = model_id, .layers = s.layers, .d = s.d, .q_dim = s.q_dim(), .ffns = {}};
+  for (const FfnWeights* ffn : model->ffns)
+    of.ffns.push_back({.layer = ffn->layer, .f = ffn->f(), .routed = ffn->expert >= 0});
+  return of;
 }
 
 PruneOptions Engine::Impl::prune_options(const PruneSettings& settings) const {
@@ -25,9 +28,8 @@ PruneOptions Engine::Impl::prune_options(const PruneSettings& settings) const {
 CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequences,
                                     const CalibrationOptions& options) {
   impl_->expect_weights();
-  if (impl_->model->spec.moe.experts > 0)
-    fail("{}: pop calibrate: expected a model without experts, found one with {}", impl_->options.model,
-         impl_->model->spec.moe.experts);
+  if (impl_->model->spec.moe.experts > 0 && (options.allocate > 0 || options.history > 0))
+    fail("calibrate: allocate, history: expected 0, methods teal and probe do not run on mixtures of experts");
   size_t longest = 0, total = 0;
   for (const std::vector<int32_t>& ids : sequences) {
     if (ids.empty()) fail("calibrate: expected sequences of at least one token, found an empty one");

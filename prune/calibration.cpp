@@ -20,13 +20,14 @@ std::string Calibration::description() const {
 
 CalibrationCollector::CalibrationCollector(CalibrationModel model, int positions, ThreadPool& pool)
     : pool_(&pool), scratch_(static_cast<size_t>(pool.threads())) {
-  const auto f = static_cast<size_t>(model.f);
   data_.layers.resize(static_cast<size_t>(model.layers));
-  for (CalibrationLayer& layer : data_.layers) {
-    layer.squares.resize(f), layer.mean.resize(f), layer.fluctuation.resize(f);
-    layer.history.resize(static_cast<size_t>(positions) * f);
+  for (const FfnShape& shape : model.ffns) {
+    const auto f = static_cast<size_t>(shape.f);
+    CalibrationFfn& ffn = data_.ffns.emplace_back();
+    ffn.squares.resize(f), ffn.mean.resize(f), ffn.fluctuation.resize(f);
+    ffn.history.resize(static_cast<size_t>(positions) * f);
+    sums_.push_back({std::vector<double>(f), std::vector<double>(f)});
   }
-  sums_.assign(data_.layers.size(), Sums{std::vector<double>(f), std::vector<double>(f)});
   data_.positions = positions;
   data_.model = std::move(model);
 }
@@ -47,26 +48,30 @@ void CalibrationCollector::count(ScoreHistogram& histogram, const float* x, int 
   }
 }
 
-void CalibrationCollector::observe(Site site, int layer, const float* x, int n, size_t ldx, int first_pos) {
+void CalibrationCollector::observe(Site site, int place, const float* x, int n, size_t ldx, int first_pos) {
   const CalibrationModel& m = data_.model;
-  CalibrationLayer& l = data_.layers[static_cast<size_t>(layer)];
-  const int widths[kSites] = {m.d, m.q_dim, m.d, m.f};
-  count(l.inputs[static_cast<int>(site)], x, n, ldx, widths[static_cast<int>(site)]);
+  length_ = std::max(length_, first_pos + n);
+  const auto i = static_cast<size_t>(place);
+  if (!m.has_experts()) {
+    const int widths[kSites] = {m.d, m.q_dim, m.d, m.ffns[i].f};
+    count(data_.layers[i].inputs[static_cast<int>(site)], x, n, ldx, widths[static_cast<int>(site)]);
+  }
   if (site != Site::Down) return;
-  length_ = first_pos + n;
-  Sums& sums = sums_[static_cast<size_t>(layer)];
-  const auto f = static_cast<size_t>(m.f);
-  pool_->run((m.f + kPiece - 1) / kPiece, [&](int piece, int) {
+  CalibrationFfn& ffn = data_.ffns[i];
+  Sums& sums = sums_[i];
+  sums.tokens += static_cast<uint64_t>(n);
+  const auto f = ffn.squares.size();
+  pool_->run((m.ffns[i].f + kPiece - 1) / kPiece, [&](int piece, int) {
     const auto begin = static_cast<size_t>(piece) * kPiece, end = std::min(begin + kPiece, f);
     for (int t = 0; t < n; ++t) {
       const float* h = x + static_cast<size_t>(t) * ldx;
       const bool remembered = first_pos + t < data_.positions;
-      double* history = remembered ? l.history.data() + static_cast<size_t>(first_pos + t) * f : nullptr;
-      for (size_t i = begin; i < end; ++i) {
-        const auto value = static_cast<double>(h[i]);
-        sums.h[i] += value;
-        sums.squares[i] += value * value;
-        if (remembered) history[i] += value * value;
+      double* history = remembered ? ffn.history.data() + static_cast<size_t>(first_pos + t) * f : nullptr;
+      for (size_t k = begin; k < end; ++k) {
+        const auto value = static_cast<double>(h[k]);
+        sums.h[k] += value;
+        sums.squares[k] += value * value;
+        if (remembered) history[k] += value * value;
       }
     }
   });
@@ -77,23 +82,28 @@ void CalibrationCollector::observe_gates(int layer, std::span<const float> gates
 }
 
 // Of a closed sequence sum_t (h - m_n)^2 is sum h^2 - 2 m_n sum h + T m_n^2.
-void CalibrationCollector::partition() {
-  const auto n = static_cast<double>(++data_.sequences), tokens = static_cast<double>(length_);
-  data_.tokens += static_cast<uint64_t>(length_);
-  for (size_t layer = 0; layer < sums_.size(); ++layer) {
-    CalibrationLayer& l = data_.layers[layer];
-    Sums& sums = sums_[layer];
-    for (size_t i = 0; i < l.mean.size(); ++i) {
-      double& mean = l.mean[i];
-      mean = mean * (n - 1) / n + sums.h[i] / tokens / n;
-      const double deviation = std::max(0.0, sums.squares[i] - 2 * mean * sums.h[i] + tokens * mean * mean);
-      l.fluctuation[i] = n == 1 ? 0 : l.fluctuation[i] * (n - 2) / (n - 1) + deviation / n;
-      l.squares[i] += sums.squares[i];
-    }
-    std::fill(sums.h.begin(), sums.h.end(), 0.0);
-    std::fill(sums.squares.begin(), sums.squares.end(), 0.0);
+void CalibrationCollector::close(CalibrationFfn& ffn, Sums& sums) const {
+  const auto n = static_cast<double>(++ffn.sequences), tokens = static_cast<double>(sums.tokens);
+  ffn.tokens += sums.tokens;
+  for (size_t k = 0; k < ffn.mean.size(); ++k) {
+    double& mean = ffn.mean[k];
+    mean = mean * (n - 1) / n + sums.h[k] / tokens / n;
+    const double deviation = std::max(0.0, sums.squares[k] - 2 * mean * sums.h[k] + tokens * mean * mean);
+    ffn.fluctuation[k] = n == 1 ? 0 : ffn.fluctuation[k] * (n - 2) / (n - 1) + deviation / n;
+    ffn.squares[k] += sums.squares[k];
   }
+  std::fill(sums.h.begin(), sums.h.end(), 0.0);
+  std::fill(sums.squares.begin(), sums.squares.end(), 0.0);
+  sums.tokens = 0;
+}
+
+void CalibrationCollector::partition() {
+  ++data_.sequences;
+  data_.tokens += static_cast<uint64_t>(length_);
   length_ = 0;
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    if (sums_[i].tokens > 0) close(data_.ffns[i], sums_[i]);
+  }
 }
 
 Calibration CalibrationCollector::result(std::string source) const {

@@ -1,6 +1,7 @@
-// What a text does to the dense model, per layer: what offline methods decide from. `pop calibrate` makes it once and keeps
+// What a text does to the dense model, per layer and FFN: what offline methods decide from. `pop calibrate` makes it once and keeps
 // it in a file; a method loads it with --calibration.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,19 +12,35 @@
 
 namespace pop {
 
+struct FfnShape {
+  int layer = 0, f = 0;
+  bool routed = false;  // an expert: it sees the tokens that a router sends through it
+  bool operator==(const FfnShape&) const = default;
+};
+
 // The model that a calibration is of.
 struct CalibrationModel {
   std::string sha256;  // 64 hex digits
-  int layers = 0, d = 0, f = 0, q_dim = 0;
+  int layers = 0, d = 0, q_dim = 0;
+  std::vector<FfnShape> ffns;  // by number (PolicyContext::ffns)
+  bool has_experts() const {
+    return std::any_of(ffns.begin(), ffns.end(), [](const FfnShape& ffn) { return ffn.routed; });
+  }
   bool operator==(const CalibrationModel&) const = default;
 };
 
-// Sums over sequences of n = 1 .. N; h is the input of W_down, T the tokens of a sequence.
+// Sums over sequences of n = 1 .. N, of an expert those that it saw a token of; h is the input of W_down, t the tokens of a
+// sequence that went through the FFN.
+struct CalibrationFfn {
+  uint64_t sequences = 0, tokens = 0;  // N, and over all of them
+  std::vector<double> squares;         // [f] sum_n sum_t h^2
+  std::vector<double> mean;            // [f] m_N: m_n = m_{n-1} (n-1)/n + (mean_t h) / n
+  std::vector<double> fluctuation;     // [f] F_N: F_1 = 0, F_n = F_{n-1} (n-2)/(n-1) + (sum_t (h - m_n)^2) / n
+  std::vector<double> history;         // [positions][f] sum_n h^2 at a position
+};
+
 struct CalibrationLayer {
-  std::vector<double> squares;      // [f] sum_n sum_t h^2
-  std::vector<double> mean;         // [f] m_N: m_n = m_{n-1} (n-1)/n + (mean_t h) / n
-  std::vector<double> fluctuation;  // [f] F_N: F_1 = 0, F_n = F_{n-1} (n-2)/(n-1) + (sum_t (h - m_n)^2) / n
-  std::vector<double> history;      // [positions][f] sum_n h^2 at a position
+  // Of a model without experts; no method that runs on others reads them.
   ScoreHistogram inputs[kSites];    // of |x| over tokens and channels
   ScoreHistogram gates;             // of |act(gate)|
   std::vector<uint8_t> allocation;  // path of allocation.h; empty: not searched for
@@ -34,6 +51,7 @@ struct Calibration {
   std::string source;                  // of the text: its name and hash
   uint64_t sequences = 0, tokens = 0;  // N, and over all of them
   int positions = 0;                   // of which a history is kept; 0: none
+  std::vector<CalibrationFfn> ffns;    // by number
   std::vector<CalibrationLayer> layers;
 
   std::string description() const;  // source, sequences, tokens: names it in results
@@ -44,8 +62,8 @@ struct Calibration {
 class CalibrationCollector final : public PolicyState {
  public:
   CalibrationCollector(CalibrationModel model, int positions, ThreadPool& pool);
-  void observe(Site site, int layer, const float* x, int n, size_t ldx, int first_pos) override;
-  bool gate_first() const override { return true; }
+  void observe(Site site, int place, const float* x, int n, size_t ldx, int first_pos) override;
+  bool gate_first() const override { return !data_.model.has_experts(); }
   void observe_gates(int layer, std::span<const float> gates) override;
   void partition() override;
   Selection select(Site, int, std::span<const float>, int) override { return {}; }
@@ -56,11 +74,13 @@ class CalibrationCollector final : public PolicyState {
  private:
   struct Sums {
     std::vector<double> h, squares;  // [f] of the sequence under way
+    uint64_t tokens = 0;
   };
   void count(ScoreHistogram& histogram, const float* x, int n, size_t ldx, int width);
+  void close(CalibrationFfn& ffn, Sums& sums) const;
   Calibration data_;
   ThreadPool* pool_;
-  std::vector<Sums> sums_;               // [layers]
+  std::vector<Sums> sums_;               // [FFNs]
   int length_ = 0;                       // tokens of the sequence under way
   std::vector<ScoreHistogram> scratch_;  // [threads]
 };

@@ -1,9 +1,10 @@
 // The form of a calibration file:
 //   "POPCALIB", version u32, bytes of the whole file u64
-//   model: sha256 (64 characters), layers, d, f, q_dim u32
+//   model: sha256 (64 characters), layers, d, q_dim, number of FFNs u32; per FFN layer, f, routed u32
 //   source: length u32 and characters; sequences, tokens u64; positions u32
-//   per layer: squares, mean, fluctuation f64 [f]; history f64 [positions][f]; histograms u64 [4 sites and the gates]
-//   [1024]; allocation: steps u32, site of each u8
+//   per FFN: sequences, tokens u64; squares, mean, fluctuation f64 [f]; history f64 [positions][f]
+//   per layer of a model without experts: histograms u64 [4 sites and the gates][1024]; allocation: steps u32, site of
+//   each u8
 //   XXH64 of everything before, u64
 #include <algorithm>
 #include <cmath>
@@ -17,7 +18,7 @@ namespace pop {
 namespace {
 
 constexpr char kMagic[8] = {'P', 'O', 'P', 'C', 'A', 'L', 'I', 'B'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kSizeAt = sizeof kMagic + sizeof kVersion;  // where the file's size stands
 constexpr uint32_t kMaxSteps = 1024;
 constexpr size_t kStart = kSizeAt + 8, kChecksum = 8, kHash = 64, kMaxSource = 4096;
@@ -67,15 +68,14 @@ class Reader {
     get(value.data(), bytes);
     return value;
   }
-  // `what` of a layer; squares are not below 0.
-  std::vector<double> numbers(size_t count, bool squares, const char* what, size_t layer) {
+  // `what` of `place`; squares are not below 0.
+  std::vector<double> numbers(size_t count, bool squares, const char* what, const std::string& place) {
     if (count > (bytes_.size() - at_) / sizeof(double)) fail("{}: the calibration file ends too early", name_);
     std::vector<double> values(count);
     get(values.data(), count * sizeof(double));
     for (const double v : values) {
       if (!std::isfinite(v) || (squares && v < 0))
-        fail("{}: layer {}, {}: expected finite numbers{}, found {}", name_, layer, what, squares ? " from 0 on" : "",
-             v);
+        fail("{}: {}, {}: expected finite numbers{}, found {}", name_, place, what, squares ? " from 0 on" : "", v);
     }
     return values;
   }
@@ -103,19 +103,46 @@ void check_whole(std::span<const uint8_t> bytes, const std::string& name) {
     fail("{}: the calibration file is damaged, its checksum does not match", name);
 }
 
+int size_of(Reader& reader) { return static_cast<int>(std::min<uint32_t>(reader.number<uint32_t>(), INT32_MAX)); }
+
 CalibrationModel read_model(Reader& reader, const std::string& name, const CalibrationModel& expected) {
   CalibrationModel model;
   model.sha256 = reader.text(kHash);
-  for (int* size : {&model.layers, &model.d, &model.f, &model.q_dim}) {
-    *size = static_cast<int>(std::min<uint32_t>(reader.number<uint32_t>(), INT32_MAX));
-  }
   if (model.sha256 != expected.sha256)
     fail("{}: calibrated on another model: expected sha256 {}, found {}; make it anew with pop calibrate", name,
          expected.sha256, printable(model.sha256));
-  if (model != expected)
-    fail("{}: expected {} layers, d {}, f {}, q_dim {}, found {}, {}, {}, {}", name, expected.layers, expected.d,
-         expected.f, expected.q_dim, model.layers, model.d, model.f, model.q_dim);
+  for (int* size : {&model.layers, &model.d, &model.q_dim}) *size = size_of(reader);
+  const int ffns = size_of(reader);
+  if (model.layers != expected.layers || model.d != expected.d || model.q_dim != expected.q_dim ||
+      static_cast<size_t>(ffns) != expected.ffns.size())
+    fail("{}: expected {} layers, d {}, q_dim {}, {} FFNs, found {}, {}, {}, {}", name, expected.layers, expected.d,
+         expected.q_dim, expected.ffns.size(), model.layers, model.d, model.q_dim, ffns);
+  for (const FfnShape& shape : expected.ffns) {
+    FfnShape& found = model.ffns.emplace_back();
+    found.layer = size_of(reader), found.f = size_of(reader), found.routed = reader.number<uint32_t>() != 0;
+    if (found != shape)
+      fail("{}: FFN {}: expected f {} of layer {}, found f {} of layer {}", name, model.ffns.size() - 1, shape.f,
+           shape.layer, found.f, found.layer);
+  }
   return model;
+}
+
+void read_ffn(Reader& reader, const Calibration& of, size_t index, CalibrationFfn& ffn, const std::string& name) {
+  const FfnShape& shape = of.model.ffns[index];
+  const std::string place = fmt::format("FFN {} of layer {}", index, shape.layer);
+  ffn.sequences = reader.number<uint64_t>();
+  ffn.tokens = reader.number<uint64_t>();
+  const bool all = ffn.sequences == of.sequences && ffn.tokens == of.tokens;
+  const bool some = ffn.sequences <= of.sequences && ffn.tokens <= of.tokens && ffn.sequences <= ffn.tokens &&
+                    (ffn.sequences > 0) == (ffn.tokens > 0);
+  if (!(shape.routed ? some : all))
+    fail("{}: {}: expected {} {} sequences of {} tokens, found {} of {}", name, place, shape.routed ? "at most" : "all",
+         of.sequences, of.tokens, ffn.sequences, ffn.tokens);
+  const auto f = static_cast<size_t>(shape.f);
+  ffn.squares = reader.numbers(f, true, "squares", place);
+  ffn.mean = reader.numbers(f, false, "mean", place);
+  ffn.fluctuation = reader.numbers(f, true, "fluctuation", place);
+  ffn.history = reader.numbers(static_cast<size_t>(of.positions) * f, true, "history", place);
 }
 
 // How often each size occurred, `all` times together.
@@ -132,17 +159,13 @@ void read_histogram(Reader& reader, uint64_t all, const std::string& name, const
 }
 
 void read_layer(Reader& reader, const Calibration& of, size_t index, CalibrationLayer& layer, const std::string& name) {
-  const auto f = static_cast<size_t>(of.model.f), positions = static_cast<size_t>(of.positions);
-  layer.squares = reader.numbers(f, true, "squares", index);
-  layer.mean = reader.numbers(f, false, "mean", index);
-  layer.fluctuation = reader.numbers(f, true, "fluctuation", index);
-  layer.history = reader.numbers(positions * f, true, "history", index);
-  const int widths[kSites] = {of.model.d, of.model.q_dim, of.model.d, of.model.f};
+  const int f = of.model.ffns[index].f, widths[kSites] = {of.model.d, of.model.q_dim, of.model.d, f};
   for (int site = 0; site < kSites; ++site) {
     read_histogram(reader, of.tokens * static_cast<uint64_t>(widths[site]), name,
                    fmt::format("layer {}, histogram of {}", index, site_name(Site(site))), layer.inputs[site]);
   }
-  read_histogram(reader, of.tokens * f, name, fmt::format("layer {}, histogram of gates", index), layer.gates);
+  read_histogram(reader, of.tokens * static_cast<uint64_t>(f), name, fmt::format("layer {}, histogram of gates", index),
+                 layer.gates);
   const auto steps = reader.number<uint32_t>();
   if (steps > kMaxSteps)
     fail("{}: layer {}: expected at most {} steps of allocation, found {}", name, index, kMaxSteps, steps);
@@ -165,15 +188,23 @@ std::vector<uint8_t> calibration_bytes(const Calibration& calibration) {
   std::string sha256 = model.sha256;
   sha256.resize(kHash);
   out.put(sha256.data(), kHash);
-  for (const int size : {model.layers, model.d, model.f, model.q_dim}) out.number(static_cast<uint32_t>(size));
+  for (const int size : {model.layers, model.d, model.q_dim, static_cast<int>(model.ffns.size())})
+    out.number(static_cast<uint32_t>(size));
+  for (const FfnShape& ffn : model.ffns)
+    for (const int value : {ffn.layer, ffn.f, static_cast<int>(ffn.routed)}) out.number(static_cast<uint32_t>(value));
   const std::string source = calibration.source.substr(0, kMaxSource);
   out.number(static_cast<uint32_t>(source.size()));
   out.put(source.data(), source.size());
   out.number(calibration.sequences);
   out.number(calibration.tokens);
   out.number(static_cast<uint32_t>(calibration.positions));
+  for (const CalibrationFfn& ffn : calibration.ffns) {
+    out.number(ffn.sequences);
+    out.number(ffn.tokens);
+    for (const auto* values : {&ffn.squares, &ffn.mean, &ffn.fluctuation, &ffn.history}) out.numbers(*values);
+  }
   for (const CalibrationLayer& layer : calibration.layers) {
-    for (const auto* values : {&layer.squares, &layer.mean, &layer.fluctuation, &layer.history}) out.numbers(*values);
+    if (model.has_experts()) break;
     for (const ScoreHistogram& histogram : layer.inputs) out.histogram(histogram);
     out.histogram(layer.gates);
     out.number(static_cast<uint32_t>(layer.allocation.size()));
@@ -199,13 +230,18 @@ Calibration parse_calibration(std::span<const uint8_t> bytes, const std::string&
     fail("{}: expected at least one sequence of at least one token, found {} of {}", name, calibration.sequences,
          calibration.tokens);
   const auto positions = reader.number<uint32_t>();
-  const auto f = static_cast<size_t>(expected.f);
+  size_t channels = 0;
+  for (const FfnShape& ffn : expected.ffns) channels += static_cast<size_t>(ffn.f);
   // Compared before it is multiplied: no product overflows, nothing is allocated that the file does not have.
-  if (positions > reader.left() / sizeof(double) / f)
+  if (positions > reader.left() / sizeof(double) / channels)
     fail("{}: a history of {} positions does not fit into the file", name, positions);
   calibration.positions = static_cast<int>(positions);
   calibration.layers.resize(static_cast<size_t>(expected.layers));
-  for (size_t i = 0; i < calibration.layers.size(); ++i) {
+  calibration.ffns.resize(expected.ffns.size());
+  for (size_t i = 0; i < calibration.ffns.size(); ++i) {
+    read_ffn(reader, calibration, i, calibration.ffns[i], name);
+  }
+  for (size_t i = 0; i < calibration.layers.size() && !expected.has_experts(); ++i) {
     read_layer(reader, calibration, i, calibration.layers[i], name);
   }
   if (reader.left() != 0) fail("{}: expected nothing after the last layer, found {} bytes", name, reader.left());

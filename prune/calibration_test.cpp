@@ -23,7 +23,8 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& ex
 // Two sequences of two tokens, three channels.
 TEST(Calibration, StatisticsByHand) {
   ThreadPool pool(2);
-  CalibrationCollector collector({.sha256 = std::string(64, 'a'), .layers = 1, .d = 3, .f = 3, .q_dim = 3}, 2, pool);
+  CalibrationCollector collector({.sha256 = std::string(64, 'a'), .layers = 1, .d = 3, .q_dim = 3, .ffns = {{.f = 3}}},
+                                 2, pool);
   const std::vector<std::vector<float>> sequences = {{1, 0, 2, 3, 0, 0}, {1, 2, 0, 1, 0, 2}};
   for (const std::vector<float>& h : sequences) {
     collector.observe(Site::Down, 0, h.data(), 2, 3, 0);
@@ -32,13 +33,51 @@ TEST(Calibration, StatisticsByHand) {
   const Calibration c = collector.result("by hand");
   EXPECT_EQ(c.sequences, 2u);
   EXPECT_EQ(c.tokens, 4u);
-  expect_near(c.layers[0].squares, {12, 4, 8});
-  expect_near(c.layers[0].mean, {1.5, 0.5, 1});
-  expect_near(c.layers[0].fluctuation, {0.25, 1.25, 1});
-  expect_near(c.layers[0].history, {2, 4, 4, 10, 0, 4});
+  expect_near(c.ffns[0].squares, {12, 4, 8});
+  expect_near(c.ffns[0].mean, {1.5, 0.5, 1});
+  expect_near(c.ffns[0].fluctuation, {0.25, 1.25, 1});
+  expect_near(c.ffns[0].history, {2, 4, 4, 10, 0, 4});
   const ScoreHistogram& down = c.layers[0].inputs[static_cast<int>(Site::Down)];
   EXPECT_EQ(down.total(), 12u);
   EXPECT_EQ(down.count(ScoreHistogram::bin(2)), 3u);
+}
+
+// An expert's statistics are those of the tokens that went through it, and of the sequences that had some: the same two
+// sequences by hand among tokens and sequences that others saw.
+TEST(Calibration, OfAnExpertItsOwnTokens) {
+  ThreadPool pool(2);
+  const CalibrationModel model{.sha256 = std::string(64, 'a'),
+                               .layers = 1,
+                               .d = 3,
+                               .q_dim = 3,
+                               .ffns = {{.f = 3, .routed = true}, {.f = 2, .routed = true}, {.f = 3, .routed = true}}};
+  CalibrationCollector collector(model, 0, pool);
+  const std::vector<float> x(15, 1.f), first = {1, 0, 2, 3, 0, 0}, second = {1, 2, 0, 1, 0, 2}, other(4, 5.f);
+  const auto sequence = [&](int tokens, const std::vector<float>* of_first, int position) {
+    collector.observe(Site::Qkv, 0, x.data(), tokens, 3, 0);
+    if (of_first != nullptr) collector.observe(Site::Down, 0, of_first->data(), 2, 3, position);
+    collector.observe(Site::Down, 1, other.data(), 2, 2, 0);
+    collector.partition();
+  };
+  sequence(4, &first, 1);
+  sequence(2, nullptr, 0);
+  sequence(5, &second, 3);
+  const Calibration c = collector.result("");
+  EXPECT_EQ(c.sequences, 3u);
+  EXPECT_EQ(c.tokens, 11u);
+  EXPECT_EQ(c.ffns[0].sequences, 2u);
+  EXPECT_EQ(c.ffns[0].tokens, 4u);
+  expect_near(c.ffns[0].squares, {12, 4, 8});
+  expect_near(c.ffns[0].mean, {1.5, 0.5, 1});
+  expect_near(c.ffns[0].fluctuation, {0.25, 1.25, 1});
+  EXPECT_EQ(c.ffns[1].tokens, 6u);
+  expect_near(c.ffns[1].mean, {5, 5});
+  EXPECT_EQ(c.ffns[2].sequences, 0u);
+  const Bytes bytes = calibration_bytes(c);
+  EXPECT_EQ(calibration_bytes(parse_calibration(bytes, "x.calib", model)), bytes);
+  CalibrationModel narrower = model;
+  narrower.ffns[1].f = 1;
+  EXPECT_THROW(parse_calibration(bytes, "x.calib", narrower), Error);
 }
 
 // F_N = sum over n = 2 .. N of (n-1)/n Q_n, over N - 1.
@@ -61,7 +100,7 @@ TEST(Calibration, FluctuationIsTheClosedForm) {
     }
   }
   const Calibration c = collector.result("");
-  for (size_t i = 0; i < 9; ++i) EXPECT_NEAR(c.layers[0].fluctuation[i], expected[i] / 5, 1e-9 * expected[i]);
+  for (size_t i = 0; i < 9; ++i) EXPECT_NEAR(c.ffns[0].fluctuation[i], expected[i] / 5, 1e-9 * expected[i]);
 }
 
 class CalibrationFile : public testing::Test {
@@ -88,7 +127,8 @@ class CalibrationFile : public testing::Test {
     std::memcpy(bytes.data() + bytes.size() - 8, &sum, 8);
     return bytes;
   }
-  static constexpr size_t kModel = 20, kSource = kModel + 64 + 16, kCounts = kSource + 4 + 3, kLayer = kCounts + 20;
+  static constexpr size_t kModel = 20, kSource = kModel + 64 + 16 + 2 * 12, kCounts = kSource + 4 + 3,
+                          kFfn = kCounts + 20 + 16;
 };
 
 TEST_F(CalibrationFile, RoundTrip) {
@@ -122,7 +162,7 @@ TEST_F(CalibrationFile, CutOffOrDamagedIsRefused) {
     EXPECT_NE(error_of(bytes), "") << at;
   }
   EXPECT_EQ(error_of({}), "x.calib: expected a calibration file (pop calibrate), found something else");
-  EXPECT_NE(error_of(with(8, uint32_t{2})).find("version 1, found 2"), std::string::npos);
+  EXPECT_NE(error_of(with(8, uint32_t{1})).find("version 2, found 1"), std::string::npos);
 }
 
 TEST_F(CalibrationFile, AnotherModelIsRefused) {
@@ -130,8 +170,11 @@ TEST_F(CalibrationFile, AnotherModelIsRefused) {
   other.sha256[5] = 'f';
   EXPECT_NE(error_of(good_, other).find("calibrated on another model"), std::string::npos);
   other = of_;
-  other.f = 6;
-  EXPECT_NE(error_of(good_, other).find("f 6"), std::string::npos);
+  other.ffns[1].f = 6;
+  EXPECT_NE(error_of(good_, other).find("FFN 1: expected f 6 of layer 1, found f 5 of layer 1"), std::string::npos);
+  other = of_;
+  other.ffns.pop_back();
+  EXPECT_NE(error_of(good_, other).find("1 FFNs, found 2, 3, 4, 2"), std::string::npos);
 }
 
 // A right checksum makes no value right.
@@ -145,12 +188,12 @@ TEST_F(CalibrationFile, NumbersThatNoTextGivesAreRefused) {
   refused(with(kSource, uint32_t{4000}), "x.calib");
   refused(with(kCounts, uint64_t{0}), "at least one sequence");
   refused(with(kCounts + 8, ~uint64_t{0}), "at least one sequence");
-  refused(with(kCounts + 8, uint64_t{25}), "histogram of qkv");
+  refused(with(kCounts + 8, uint64_t{25}), "FFN 0 of layer 0: expected all 2 sequences of 25 tokens, found 2 of 24");
   refused(with(kCounts + 16, uint32_t{0xffffffff}), "a history of 4294967295 positions");
   refused(with(kCounts + 16, uint32_t{2}), "x.calib");
-  refused(with(kLayer, -1.0), "layer 0, squares");
-  refused(with(kLayer + 8, std::numeric_limits<double>::quiet_NaN()), "layer 0, squares");
-  refused(with(kLayer + 40, std::numeric_limits<double>::infinity()), "layer 0, mean");
+  refused(with(kFfn, -1.0), "layer 0, squares");
+  refused(with(kFfn + 8, std::numeric_limits<double>::quiet_NaN()), "layer 0, squares");
+  refused(with(kFfn + 40, std::numeric_limits<double>::infinity()), "layer 0, mean");
   refused(with(good_.size() - 20, uint64_t{1}), "layer 1, histogram of gates");
   refused(with(good_.size() - 12, uint32_t{2000}), "steps of allocation");
   refused(with(good_.size() - 12, uint32_t{5}), "ends too early");

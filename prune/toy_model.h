@@ -70,7 +70,9 @@ class ToyModel {
             .pool = &pool};
   }
   CalibrationModel calibration_model() const {
-    return {.sha256 = std::string(64, '0'), .layers = layers(), .d = d_, .f = f_, .q_dim = q_dim_};
+    CalibrationModel model{.sha256 = std::string(64, '0'), .layers = layers(), .d = d_, .q_dim = q_dim_, .ffns = {}};
+    for (int i = 0; i < layers(); ++i) model.ffns.push_back({.layer = i, .f = f_});
+    return model;
   }
   int layers() const { return static_cast<int>(layers_.size()); }
   int width(Site site) const {

@@ -2,6 +2,9 @@
 // their outputs are right is golden_logits_test's; what their partitions are, golden_pruning_test's.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "engine/pop.h"
@@ -24,7 +27,22 @@ std::vector<int32_t> ids_of(int seed, int count) {
   return ids;
 }
 
-std::string hash_of(Engine& engine, const PruneSettings& prune, std::span<const ScoreRequest> requests, int batch = 1) {
+// Statistics of a text for methods that need them; "" for others.
+std::string calibration_of(Engine& engine, const std::string& method) {
+  if (method != "wanda_sp" && method != "flap") return "";
+  const std::vector<std::vector<int32_t>> text = {ids_of(21, 30), ids_of(22, 13), ids_of(23, 2)};
+  const std::string path = folder().path() + "/" + engine.info().model_sha256.substr(0, 8) + engine.info().isa +
+                           engine.info().activations_prefill + engine.info().layout + ".calib";
+  if (!std::filesystem::exists(path)) {
+    const std::vector<uint8_t> bytes = engine.calibrate(text, {}).bytes;
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
+  }
+  return path;
+}
+
+std::string hash_of(Engine& engine, PruneSettings prune, std::span<const ScoreRequest> requests, int batch = 1) {
+  prune.calibration = calibration_of(engine, prune.method);
   std::string joined;
   for (const ScoreResult& r : engine.session(prune)->score(requests, batch)) joined += r.logits_hash + " ";
   return joined;
@@ -103,6 +121,8 @@ const std::vector<PruneSettings> kMethods = {{.method = "dense"},
                                              {.method = "pop", .ratio = 0.3, .metric = "gate-up", .prefill = "pruned"},
                                              {.method = "full", .ratio = 0.3, .min_tokens = 0},
                                              {.method = "random", .ratio = 0.3, .random_every = "token"},
+                                             {.method = "wanda_sp", .ratio = 0.3},
+                                             {.method = "flap", .ratio = 0.3, .prefill = "pruned"},
                                              {.method = "wina", .ratio = 0.3},
                                              {.method = "pop+", .ratio = 0.3}};
 
@@ -155,7 +175,9 @@ TEST_P(Experts, TeacherForcingChangesNothing) {
     Engine engine = make(1, 512);
     for (const PruneSettings& method : kMethods) {
       const std::vector<int32_t> prompt = ids_of(5, 15);
-      const GenerateResult run = engine.session(method)->generate(prompt, {.max_tokens = 10, .ignore_eos = true});
+      PruneSettings settings = method;
+      settings.calibration = calibration_of(engine, method.method);
+      const GenerateResult run = engine.session(settings)->generate(prompt, {.max_tokens = 10, .ignore_eos = true});
       ScoreRequest forced{.ids = prompt, .split = 15, .score_from = 15};
       forced.ids.insert(forced.ids.end(), run.ids.begin(), run.ids.end() - 1);
       EXPECT_EQ(hash_of(engine, method, {&forced, 1}), run.logits_hash + " ") << method.method;
@@ -194,7 +216,20 @@ TEST(Methods, ThoseThatCannotSayWhy) {
   Engine engine({.model = kMixtral, .context = 64});
   for (const char* method : {"griffin", "probe"}) EXPECT_THROW(engine.session({.method = method}), Exception);
   const std::vector<int32_t> ids = ids_of(1, 9);
-  EXPECT_THROW(engine.calibrate({&ids, 1}), Exception);
+  EXPECT_THROW(engine.calibrate({&ids, 1}, {.history = 4}), Exception);
+  EXPECT_THROW(engine.calibrate({&ids, 1}, {.allocate = 1}), Exception);
+}
+
+// Threads and chunks change no byte of what a text's statistics are, per expert.
+TEST(Methods, CalibrationDependsOnTheTextAlone) {
+  const std::vector<std::vector<int32_t>> text = {ids_of(21, 30), ids_of(22, 13), ids_of(23, 2)};
+  std::vector<uint8_t> first;
+  for (const auto& [threads, chunk] : {std::pair{1, 512}, {2, 7}, {2, 1}}) {
+    Engine engine({.model = kQwen2Moe, .threads = threads, .context = 64, .prefill_chunk = chunk});
+    const std::vector<uint8_t> bytes = engine.calibrate(text, {.source = "ids"}).bytes;
+    if (first.empty()) first = bytes;
+    EXPECT_EQ(bytes, first) << threads << " " << chunk;
+  }
 }
 
 }  // namespace

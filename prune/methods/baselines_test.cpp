@@ -21,6 +21,14 @@ class HandMade {
     f_ = static_cast<int>(down.size()) / 2;
     for (int i = 0; i < layers; ++i) add(down);
   }
+  // One more FFN in the first layer; both are experts, each token goes through one.
+  void add_expert(const std::vector<float>& down) {
+    add(down);
+    std::vector<FfnWeights>& ffns = layers_[0].ffns;
+    ffns.push_back(layers_.back().ffns[0]);
+    layers_.pop_back();
+    for (size_t e = 0; e < ffns.size(); ++e) ffns[e].expert = static_cast<int>(e), ffns[e].use = 0.5;
+  }
   std::unique_ptr<Policy> policy(PruneOptions options) {
     return make_policy(options, {.layers = layers_,
                                  .ffns = ffns_of(layers_),
@@ -63,10 +71,12 @@ PruneOptions one_third(const char* method) {
 std::shared_ptr<Calibration> statistics() {
   auto c = std::make_shared<Calibration>();
   c->sequences = 2;
-  CalibrationLayer& layer = c->layers.emplace_back();
-  layer.squares = {12, 4, 8};
-  layer.mean = {1.5, 0.5, 1};
-  layer.fluctuation = {0.25, 1.25, 1};
+  c->layers.emplace_back();
+  CalibrationFfn& ffn = c->ffns.emplace_back();
+  ffn.sequences = 2, ffn.tokens = 4;
+  ffn.squares = {12, 4, 8};
+  ffn.mean = {1.5, 0.5, 1};
+  ffn.fluctuation = {0.25, 1.25, 1};
   return c;
 }
 
@@ -126,9 +136,9 @@ TEST(Baselines, FlapRemovesAnotherAndAddsItsMean) {
 TEST(Baselines, FlapRanksOverAllLayers) {
   HandMade model(2, {1, 1, 1, 0, 0, 0});
   auto c = statistics();
-  c->layers.push_back(c->layers[0]);
-  c->layers[0].fluctuation = {1, 2, 3};
-  c->layers[1].fluctuation = {10, 20, 60};
+  c->ffns.push_back(c->ffns[0]);
+  c->ffns[0].fluctuation = {1, 2, 3};
+  c->ffns[1].fluctuation = {10, 20, 60};
   PruneOptions options = one_third("flap");
   options.ffn_sparsity = 0.5;
   options.calibration = c;
@@ -139,12 +149,36 @@ TEST(Baselines, FlapRanksOverAllLayers) {
   EXPECT_EQ(state->ffn_partition(0)->pruned, List{0});
   EXPECT_EQ(state->ffn_partition(1)->pruned, (List{0, 1}));
   EXPECT_NEAR(state->ffn_partition(1)->scores[0], -0.7559, 5e-5);
-  c->layers[1].fluctuation = {7, 7, 7};  // nothing varies: all z are 0
+  c->ffns[1].fluctuation = {7, 7, 7};  // nothing varies: all z are 0
   const auto flat = state_of();
   EXPECT_EQ(flat->begin()->ffn_partition(1)->scores, (std::vector<float>{0, 0, 0}));
   EXPECT_EQ(flat->begin()->ffn_partition(1)->pruned, (List{1, 2}));  // and of equals the first stay
-  c->layers[1].fluctuation = {1e308, 1e308, 1};
+  c->ffns[1].fluctuation = {1e308, 1e308, 1};
   EXPECT_THROW(state_of(), Error);
+}
+
+// Two experts of one layer: the one that the text sent nothing through is scored by its columns alone (1-norms 4 2 3), flap
+// leaves it whole before it takes of the other (z of all equal scores is 0), and gives no mean back.
+TEST(Baselines, ExpertsWithAndWithoutTokens) {
+  HandMade model(1, {1, -2, 0, 2, 1, 3});
+  model.add_expert({3, -1, 0, 1, 1, 3});
+  auto c = statistics();
+  CalibrationFfn& unseen = c->ffns.emplace_back();
+  unseen.squares = unseen.mean = unseen.fluctuation = {0, 0, 0};
+  PruneOptions options = one_third("wanda_sp");
+  options.calibration = c;
+  const auto wanda = model.policy(options);
+  EXPECT_EQ(wanda->begin()->ffn_partition(0)->retained, (List{0, 2}));
+  EXPECT_EQ(wanda->begin()->ffn_partition(1)->scores, (std::vector<float>{4, 2, 3}));
+  EXPECT_EQ(wanda->begin()->ffn_partition(1)->retained, (List{0, 2}));
+  options.method = "flap";
+  options.ffn_sparsity = 1 / 6.0;
+  const auto flap = model.policy(options);
+  EXPECT_EQ(flap->begin()->ffn_partition(0)->pruned, List{0});
+  EXPECT_TRUE(flap->begin()->ffn_partition(1)->pruned.empty());
+  EXPECT_TRUE(flap->begin()->ffn_bias(1).empty());
+  options.ffn_sparsity = 1 / 3.0;  // two of six: after -1.08 come the zeros, the last of which goes
+  EXPECT_EQ(model.policy(options)->begin()->ffn_partition(1)->pruned, List{2});
 }
 
 // If h never changes, W_down h is the kept channels' part and the bias, whatever the mask.
@@ -236,7 +270,7 @@ TEST(Baselines, ProbeFusesWithItsHistory) {
   auto c = std::make_shared<Calibration>();
   c->sequences = 2;
   c->positions = 2;
-  c->layers.emplace_back().history = {2, 0, 6, 8};
+  c->ffns.emplace_back().history = {2, 0, 6, 8};
   options.calibration = c;
   const auto policy = model.policy(options);
   const auto state = policy->begin();

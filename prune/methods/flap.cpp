@@ -1,6 +1,7 @@
 // flap: FLAP (arXiv 2312.11983), the FFN half of its default (metric WIFV, mode AL-AM), after its code. A channel's score is the
 // fluctuation of its activation times the squared norm of its column, F_k * sum_i W_down[i,k]^2; scores are standardised in
-// each layer and ranked over all layers together; what the removed channels gave on average is added as a bias.
+// each layer and ranked over all layers together; what the removed channels gave on average is added as a bias. Here a layer is an
+// FFN: of a mixture of experts each stands for itself, by the tokens that went through it.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -16,8 +17,8 @@
 namespace pop {
 namespace {
 
-// (s - mean) / deviation over a layer's channels, divisor n - 1; where nothing varies all are 0.
-std::vector<double> standardised(std::vector<double> scores, size_t layer) {
+// (s - mean) / deviation over an FFN's channels, divisor n - 1; where nothing varies all are 0.
+std::vector<double> standardised(std::vector<double> scores, int layer) {
   const auto n = static_cast<double>(scores.size());
   const double mean = std::accumulate(scores.begin(), scores.end(), 0.0) / n;
   double squares = 0;
@@ -28,7 +29,7 @@ std::vector<double> standardised(std::vector<double> scores, size_t layer) {
   return scores;
 }
 
-// 1 for each channel that goes, [layers * f]: the `removed` lowest z; of equals the lower layer and channel stay.
+// 1 for each channel that goes, of all FFNs: the `removed` lowest z; of equals the lower FFN and channel stay.
 std::vector<uint8_t> removed_channels(const std::vector<double>& z, size_t removed) {
   std::vector<size_t> order(z.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -60,24 +61,25 @@ std::unique_ptr<Policy> create_flap(const PruneOptions& options, const PolicyCon
   std::vector<std::vector<Matrix>> stacks;
   for (const FfnWeights* ffn : context.ffns) stacks.push_back({ffn->down});
   const std::vector<std::vector<float>> norms = column_norm_tables(stacks, Norm::Two, *context.pool);
-  const auto f = static_cast<size_t>(context.f);
   std::vector<double> z;
   for (size_t i = 0; i < norms.size(); ++i) {
-    std::vector<double> scores = options.calibration->layers[i].fluctuation;
-    for (size_t k = 0; k < f; ++k) scores[k] *= static_cast<double>(norms[i][k]) * static_cast<double>(norms[i][k]);
-    const std::vector<double> of_layer = standardised(std::move(scores), i);
-    z.insert(z.end(), of_layer.begin(), of_layer.end());
+    std::vector<double> scores = options.calibration->ffns[i].fluctuation;
+    for (size_t k = 0; k < scores.size(); ++k)
+      scores[k] *= static_cast<double>(norms[i][k]) * static_cast<double>(norms[i][k]);
+    const std::vector<double> of_ffn = standardised(std::move(scores), context.ffns[i]->layer);
+    z.insert(z.end(), of_ffn.begin(), of_ffn.end());
   }
   // Exactly the target goes; the reference's "strictly greater than the threshold" takes one more.
   const std::vector<uint8_t> goes =
       removed_channels(z, static_cast<size_t>(std::round(mask.plan.ffn_sparsity * static_cast<double>(z.size()))));
+  size_t at = 0;
   for (size_t i = 0; i < norms.size(); ++i) {
     Partition& p = mask.masks.emplace_back();
-    for (size_t k = 0; k < f; ++k) {
-      (goes[i * f + k] != 0 ? p.pruned : p.retained).push_back(static_cast<int32_t>(k));
-      p.scores.push_back(static_cast<float>(z[i * f + k]));
+    for (size_t k = 0; k < norms[i].size(); ++k, ++at) {
+      (goes[at] != 0 ? p.pruned : p.retained).push_back(static_cast<int32_t>(k));
+      p.scores.push_back(static_cast<float>(z[at]));
     }
-    mask.bias.push_back(bias_of(context.ffns[i]->down, options.calibration->layers[i].mean, p.pruned));
+    mask.bias.push_back(bias_of(context.ffns[i]->down, options.calibration->ffns[i].mean, p.pruned));
   }
   return static_mask(std::move(mask));
 }

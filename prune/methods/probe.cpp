@@ -124,7 +124,7 @@ class ProbeState final : public PromptMaskState {
   const double* history(size_t layer, size_t position) const {
     if (!setup_->history || setup_->history->positions == 0) return nullptr;
     const size_t last = static_cast<size_t>(setup_->history->positions) - 1;
-    return setup_->history->layers[layer].history.data() + std::min(position, last) * static_cast<size_t>(context_.f);
+    return setup_->history->ffns[layer].history.data() + std::min(position, last) * static_cast<size_t>(context_.f);
   }
 
   const ProbeSetup* setup_;
