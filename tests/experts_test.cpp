@@ -220,6 +220,26 @@ TEST(Methods, ThoseThatCannotSayWhy) {
   EXPECT_THROW(engine.calibrate({&ids, 1}, {.allocate = 1}), Exception);
 }
 
+// In a text of one token, again and again, every position has the same state: h is constant, so what flap's bias stands in for it
+// gives back exactly, expert by expert, before the router weighs it. wanda_sp leaves the same channels' share out without.
+TEST(Methods, FlapsBiasIsExactWhereNothingVaries) {
+  for (const char* path : {kMixtral, kQwen2Moe}) {
+    Engine engine({.model = path, .threads = 1, .activations = "f32", .kv = "f32", .context = 64});
+    const std::vector<int32_t> same(24, 77);
+    const std::string calibration = folder().path() + "/same.calib";
+    const std::vector<uint8_t> bytes = engine.calibrate(std::vector(3, same), {}).bytes;
+    std::ofstream(calibration, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
+    const ScoreRequest request{.ids = same, .split = 12};
+    const auto nll = [&](const PruneSettings& settings) {
+      return engine.session(settings)->score({&request, 1}, 1)[0].nll_decode_sum;
+    };
+    const double dense = nll({});
+    EXPECT_NEAR(nll({.method = "flap", .ratio = 0.4, .calibration = calibration}), dense, 1e-3) << path;
+    EXPECT_GT(std::abs(nll({.method = "wanda_sp", .ratio = 0.4, .calibration = calibration}) - dense), 0.1) << path;
+  }
+}
+
 // Threads and chunks change no byte of what a text's statistics are, per expert.
 TEST(Methods, CalibrationDependsOnTheTextAlone) {
   const std::vector<std::vector<int32_t>> text = {ids_of(21, 30), ids_of(22, 13), ids_of(23, 2)};
