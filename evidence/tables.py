@@ -186,7 +186,7 @@ def by_option(lines, name, label):
     if not some:
         return None
     table = [[label, "0.2: used", "read", "KL", "0.4: used", "read", "KL"]]
-    for method, options in dict.fromkeys((line["method"], line["options"]) for line in some):
+    for method, options in sorted({(line["method"], line["options"]) for line in some}, key=lambda row: (row[0] != "pop", row[1])):
         cells = [options.replace("--", "") if options else f"`{method}`"]
         for ratio in (0.2, 0.4):
             line = next((line for line in pick(some, method=method, options=options) if ratio_of(line) == ratio), None)
