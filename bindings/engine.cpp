@@ -29,7 +29,7 @@ struct PyEngine {
 // An option that the C++ interface has and Python lacks would stop the compiler here: the names must be as many as the members.
 [[maybe_unused]] void every_option_is_bound(const EngineOptions& engine, const PruneSettings& prune) {
   [[maybe_unused]] const auto& [model, threads, isa, activations, kv, context, prefill_chunk, layout, methods, bos,
-                                full_hash, text_only, cache, on_load] = engine;
+                                full_hash, text_only, load_as, cache, on_load] = engine;
   [[maybe_unused]] const auto& [method, ratio, ffn_sparsity, ratio_of, gamma, metric, decode_metric, norm, prefill,
                                 plus_rule, min_tokens, few_tokens, match, calibration, partition, random_every, seed,
                                 pack] = prune;
@@ -37,7 +37,8 @@ struct PyEngine {
 
 void load(PyEngine* self, const Path& model, int threads, int ctx, std::string isa, std::string activations,
           std::string kv, int prefill_chunk, std::string layout, std::vector<std::string> methods, std::string bos,
-          bool full_hash, bool text_only, const std::optional<Path>& cache, const std::optional<OnLoad>& on_load) {
+          bool full_hash, bool text_only, const Word& load_as, const std::optional<Path>& cache,
+          const std::optional<OnLoad>& on_load) {
   EngineOptions options{.model = model.string(),
                         .threads = threads,
                         .isa = std::move(isa),
@@ -50,6 +51,7 @@ void load(PyEngine* self, const Path& model, int threads, int ctx, std::string i
                         .bos = std::move(bos),
                         .full_hash = full_hash,
                         .text_only = text_only,
+                        .load_as = load_as.value_or(""),
                         .cache = cache.value_or(Path()).string()};
   options.on_load = [&](uint64_t done, uint64_t total) {
     const nb::gil_scoped_acquire gil;
@@ -136,6 +138,7 @@ ctx: tokens that a prompt and its answer may have; 0 is the model's, at most 819
 kv: type of the key-value cache: f32, f16, bf16, q8_0. prefill_chunk: prompt tokens per pass; changes no bit of the result.
 layout: rows, columns, auto (for the `methods` that sessions will ask for). bos: auto (what the file says), never, always.
 full_hash: info.model_sha256 over whole files. text_only: read no weights; there is no session then.
+load_as: type of the weights in memory (q8_0, q4_0, ...); None is as the file has them.
 cache: folder of a cache file of the re-laid weights. on_load: called with (bytes done, bytes in all); what it raises ends the
 load. Threads of Python may share an engine: their calls wait for each other.)";
 
@@ -193,7 +196,7 @@ void bind_engine(nb::module_& m) {
   c.def("__init__", &load, "model"_a, nb::kw_only(), "threads"_a = 0, "ctx"_a = 0, "isa"_a = "",
         "activations"_a = "auto", "kv"_a = "f16", "prefill_chunk"_a = 512, "layout"_a = "auto",
         "methods"_a = std::vector<std::string>(), "bos"_a = "auto", "full_hash"_a = false, "text_only"_a = false,
-        "cache"_a = nb::none(), "on_load"_a = nb::none())
+        "load_as"_a = nb::none(), "cache"_a = nb::none(), "on_load"_a = nb::none())
       .def_prop_ro(
           "info", [](const PyEngine& e) -> const ModelInfo& { return e.engine().info(); },
           nb::rv_policy::reference_internal, "What the model file says, and how it was loaded.")

@@ -49,6 +49,7 @@ void bind_model_info(nb::module_& m) {
       .def_ro("layout", &ModelInfo::layout)
       .def_ro("bos", &ModelInfo::bos)
       .def_ro("threads", &ModelInfo::threads)
+      .def_ro("load_as", &ModelInfo::load_as, "The type that was asked for, or \"\".")
       .def_ro("from_cache", &ModelInfo::from_cache)
       .def_ro("load_s", &ModelInfo::load_s)
       .def_ro("warnings", &ModelInfo::warnings, "What a user should know, a line each.")

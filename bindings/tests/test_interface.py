@@ -225,6 +225,13 @@ def test_engine_options_and_info():
     assert sum(b.bytes for b in info.bytes_per_token) > 0
 
 
+def test_load_as_is_another_type_of_weights():
+    engine = popcpp.Engine(TINY, load_as="q8_0")
+    assert engine.info.load_as == "Q8_0" and engine.info.model_sha256 != popcpp.Engine(TINY).info.model_sha256
+    with pytest.raises(popcpp.Error, match="load-as"):
+        popcpp.Engine(TINY, load_as="q9")
+
+
 def test_cache_gives_the_same_bits(tmp_path):
     hashes = set()
     for again in (False, True):
