@@ -20,12 +20,20 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMark = ".tmp-";
+constexpr size_t kRandomDigits = 16;
 
 // Names need only be free, which O_EXCL sees to.
 std::string some_name(const std::string& path) {
   uint64_t random = 0;
   if (getrandom(&random, sizeof random, 0) < 0) random = uint64_t(getpid());
-  return fmt::format("{}{}{:016x}", path, kMark, random);
+  return fmt::format("{}{}{:0{}x}", path, kMark, random, kRandomDigits);
+}
+
+// Whether `name` is what some_name() makes of `whole`; another file of a user's is not to be touched.
+bool is_left_over(const std::string& name, const std::string& whole) {
+  const std::string prefix = whole + kMark;
+  return name.starts_with(prefix) && name.size() == prefix.size() + kRandomDigits &&
+         name.find_first_not_of("0123456789abcdef", prefix.size()) == std::string::npos;
 }
 
 // A link is followed, so that what it points to is replaced and not the link.
@@ -47,7 +55,9 @@ void sync_folder_of(const std::string& path) {
 
 WholeFile::WholeFile(const std::string& path, mode_t mode) : path_(target_of(path)) {
   struct stat status = {};
-  if (stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+  const bool replaces = stat(path_.c_str(), &status) == 0;
+  const mode_t its_mode = status.st_mode & 07777;
+  if (replaces && !S_ISREG(status.st_mode))
     fail("{}: expected a file to write, found {}", printable(path_, 400),
          S_ISDIR(status.st_mode) ? "a folder" : "something else");
   // Between being made and being locked it may be taken for a left-over and removed: then another is made.
@@ -63,6 +73,7 @@ WholeFile::WholeFile(const std::string& path, mode_t mode) : path_(target_of(pat
     while (locked != 0 && errno == EINTR);
     if (fstat(fd_, &status) != 0) break;
   }
+  if (replaces) static_cast<void>(fchmod(fd_, its_mode));  // who may read it does not change
 }
 
 WholeFile::~WholeFile() {
@@ -94,12 +105,11 @@ void WholeFile::become_whole() {
 
 void WholeFile::remove_left_over(const std::string& path) {
   std::error_code ignored;
-  const fs::path whole(path);
-  const std::string prefix = whole.filename().string() + kMark;
+  const fs::path whole(target_of(path));
   const fs::path folder = whole.has_parent_path() ? whole.parent_path() : fs::path(".");
   for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end; it.increment(ignored)) {
-    if (!it->path().filename().string().starts_with(prefix)) continue;
-    const int fd = ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (!is_left_over(it->path().filename().string(), whole.filename().string())) continue;
+    const int fd = ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) continue;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlink(it->path().c_str());
     close(fd);

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/temporary_folder.h"
@@ -18,7 +20,7 @@ namespace fs = std::filesystem;
 
 class WholeFileTest : public testing::Test {
  protected:
-  std::string path(const char* name) const { return folder_.path() + "/" + name; }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
   std::string contents(const char* name) const {
     std::ostringstream out;
     out << std::ifstream(path(name)).rdbuf();
@@ -57,6 +59,13 @@ TEST_F(WholeFileTest, HasTheUsualPermissions) {
   EXPECT_EQ(fs::status(path("c")).permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
+TEST_F(WholeFileTest, WhatIsReplacedKeepsItsPermissions) {
+  std::ofstream(path("a")) << "private";
+  fs::permissions(path("a"), fs::perms::owner_read | fs::perms::owner_write);
+  WholeFile(path("a")).become_whole();
+  EXPECT_EQ(fs::status(path("a")).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
 TEST_F(WholeFileTest, ALinkStaysALink) {
   std::ofstream(path("a")) << "old";
   fs::create_symlink(path("a"), path("link"));
@@ -74,12 +83,16 @@ TEST_F(WholeFileTest, RefusesWhatIsNoFile) {
 }
 
 TEST_F(WholeFileTest, OnlyWhatNobodyWritesIsLeftOver) {
-  std::ofstream(path("a.tmp-dead")) << "left by a killed process";
-  std::ofstream(path("b.tmp-dead")) << "of another file";
+  const std::string mark = ".tmp-00c0ffee00c0ffee";
+  std::ofstream(path("a" + mark)) << "left by a killed process";
+  std::ofstream(path("b" + mark)) << "of another file";
+  const std::vector<std::string> of_the_user = {"a.tmp-notes", "a.tmp-00c0ffee00c0ffee.gz", "a.tmp-00C0FFEE00C0FFEE"};
+  for (const std::string& name : of_the_user) std::ofstream(path(name)) << "precious";
   WholeFile alive(path("a"));
   WholeFile::remove_left_over(path("a"));
-  EXPECT_FALSE(fs::exists(path("a.tmp-dead")));
-  EXPECT_TRUE(fs::exists(path("b.tmp-dead")));
+  EXPECT_FALSE(fs::exists(path("a" + mark)));
+  EXPECT_TRUE(fs::exists(path("b" + mark)));
+  for (const std::string& name : of_the_user) EXPECT_TRUE(fs::exists(path(name))) << name;
   alive.become_whole();
   EXPECT_TRUE(fs::exists(path("a")));
 }

@@ -2,11 +2,14 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 
+#include "base/error.h"
 #include "engine/pop.h"
 
 namespace pop::python {
@@ -45,19 +48,45 @@ class Signals {
 struct SharedEngine {
   explicit SharedEngine(const EngineOptions& options) : engine(options) {}
   Engine engine;
-  std::mutex mutex;
+  std::timed_mutex mutex;
+  std::atomic<std::thread::id> owner{};  // of the mutex
+};
+
+// One call of an engine. Its turn is waited for with an ear for Ctrl-C. Throws Error: a signal handler, which runs within a call,
+// asks for another of the same engine.
+class Turn {
+ public:
+  // False in holds(): a handler has raised meanwhile.
+  Turn(SharedEngine& shared, Signals& signals) : shared_(shared) {
+    if (shared.owner == std::this_thread::get_id()) fail("engine: busy with the call that this signal interrupted");
+    while (!holds_ && !signals.raised()) holds_ = shared.mutex.try_lock_for(std::chrono::milliseconds(50));
+    if (holds_) shared.owner = std::this_thread::get_id();
+  }
+  ~Turn() {
+    if (!holds_) return;
+    shared_.owner = std::thread::id();
+    shared_.mutex.unlock();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  bool holds() const { return holds_; }
+
+ private:
+  SharedEngine& shared_;
+  bool holds_ = false;
 };
 
 // Calls `body` without the GIL while no other thread uses the engine; then throws what a signal handler raised meanwhile.
 template <class Body>
 auto work(SharedEngine& shared, Signals& signals, Body&& body) {
-  auto result = [&] {
+  using Result = decltype(body());
+  std::optional<Result> result = [&]() -> std::optional<Result> {
     const nb::gil_scoped_release release;
-    const std::lock_guard lock(shared.mutex);
-    return body();
+    const Turn turn(shared, signals);
+    return turn.holds() ? std::optional<Result>(body()) : std::nullopt;
   }();
   signals.rethrow();
-  return result;
+  return std::move(*result);
 }
 
 // Text of a model as a str; bytes that are not UTF-8 become U+FFFD.

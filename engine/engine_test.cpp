@@ -79,7 +79,8 @@ TEST(Sampler, LargeVocabulariesKeepWhatTheDefinitionKeeps) {
                                            {.temp = 1.5, .top_p = 0.99999},
                                            {.temp = 0.7, .min_p = 0.05},
                                            {.temp = 0.7, .min_p = 1e-12},
-                                           {.temp = 1, .top_k = 50, .top_p = 0.6, .min_p = 0.01}}) {
+                                           {.temp = 1, .top_k = 50, .top_p = 0.6, .min_p = 0.01},
+                                           {.temp = 3, .top_k = 3000, .top_p = 0.97, .min_p = 6e-5}}) {
       std::vector<size_t> order(logits.size());
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });

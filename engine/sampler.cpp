@@ -104,8 +104,12 @@ void Sampler::filter(float best) {
     for (const Candidate& c : candidates_) sum += weight(c);
     total = !of_all || candidates_.size() == logits_.size() ? sum : std::max(sum, total);
     if (options_.top_k > 0 && candidates_.size() >= size_t(options_.top_k)) break;
-    if (std::exp(-reach) < options_.min_p || (of_all && sum >= options_.top_p * total)) break;
+    // What top-p keeps is a share of all that top-k keeps, also of what min-p then cuts: only without it does min-p alone decide.
+    if (std::exp(-reach) < options_.min_p && (of_all || options_.top_p >= 1)) break;
+    if (of_all && sum >= options_.top_p * total) break;
   }
+  if (candidates_.empty())
+    candidates_.push_back({best, kernels_.argmax(logits_.data(), int(logits_.size()))});  // best: +inf
   size_t keep = candidates_.size();
   if (options_.top_k > 0) keep = std::min(keep, size_t(options_.top_k));
   std::partial_sort(candidates_.begin(), candidates_.begin() + std::ptrdiff_t(keep), candidates_.end(), before);

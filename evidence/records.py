@@ -100,6 +100,12 @@ def values(row):
     return [float(value) for value in (row["by_window"].split() if file_of(row) == "kl" else row["by_item"])]
 
 
+def uncommitted(found, committed):
+    """The rows that nothing committed stands beside: they are new, not wrong."""
+    known = {key(row) for row in committed}
+    return [row for row in found if key(row) not in known]
+
+
 def differences(found, committed):
     """A line for every row that is not what was committed; compared over the windows (items) that both have."""
     known, out = {key(row): row for row in committed}, []
@@ -107,7 +113,6 @@ def differences(found, committed):
         name = " ".join(part for part in key(row) if part)
         other = known.get(key(row))
         if other is None:
-            out.append(f"{name}: nothing committed")
             continue
         ours, theirs = values(row), values(other)
         n = min(len(ours), len(theirs))

@@ -232,10 +232,12 @@ def main(arguments=None):
             parser.error(f"expected {path}: scripts/quickstart makes the program and fetches the model, scripts/dev-set makes the texts")
     keep = (lambda rows: records.write(records.FOLDER, rows)) if options.record else (lambda rows: None)
     rows, failed = run_all(runner, runs, options.jobs, keep)
-    different = [] if options.record else records.differences(rows, records.read(records.FOLDER))
+    committed = records.read(records.FOLDER)
+    different = [] if options.record else records.differences(rows, committed)
+    new = records.uncommitted(rows, committed)
     for line in different + failed:
         print(line)
-    print(f"{len(rows)} figures made again, {len(different)} not as committed, {len(failed)} runs failed")
+    print(f"{len(rows)} figures made again, {len(different)} not as committed, {len(new)} with nothing committed to compare with, {len(failed)} runs failed")
     return 1 if different or failed else 0
 
 

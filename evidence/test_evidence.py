@@ -119,7 +119,9 @@ class Records(Folder):
         records.write(self.folder / "results", rows)
         committed = records.read(self.folder / "results")
         self.assertEqual(records.differences(rows, committed), [])
-        self.assertIn("nothing committed", records.differences([dict(rows[0], method="pop+")], committed)[0])
+        new = [dict(rows[0], method="pop+")]
+        self.assertEqual((records.differences(new, committed), records.uncommitted(new, committed)), ([], new))
+        self.assertEqual(records.uncommitted(rows, committed), [])
         near = dict(rows[0], by_window="0.1000005 0.225 0.35")
         far = dict(rows[0], by_window="0.10001 0.225 0.35")
         self.assertEqual(records.differences([near], committed), [])

@@ -124,6 +124,11 @@ void GgufFile::Impl::open_other_parts() {
   }
 }
 
+bool is_split_part_name(const std::string& path) {
+  const std::optional<SplitName> name = split_name(path);
+  return name && name->count > 1;
+}
+
 GgufFile::GgufFile(const std::string& path) : impl_(std::make_unique<Impl>()) {
   MappedFile file(path);
   impl_->path = path;

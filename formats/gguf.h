@@ -54,6 +54,9 @@ struct GgufKey {
   GgufValue value;
 };
 
+// Whether a file of this name is taken for one of several parts (NAME-00002-of-00003.gguf).
+bool is_split_part_name(const std::string& path);
+
 class GgufFile : public TensorSource {
  public:
   // A split model (NAME-00001-of-0000N.gguf) is opened by its first part, which opens all. Throws Error: no GGUF, another

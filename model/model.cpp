@@ -280,8 +280,7 @@ std::unique_ptr<Model> Model::open(const std::string& path) {
     spec.vocab = vocabulary(*file, spec);
     spec.tied_head = file->find(kGgufNames.output) == nullptr;
   }
-  model->rope = RopeTable(spec.rope);
-  model->window_rope = spec.window_rope ? RopeTable(*spec.window_rope) : model->rope;
+  model->set_context(0);
   return model;
 }
 

@@ -75,7 +75,10 @@ struct Model {
   static std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options, ThreadPool& pool);
 
   // Of texts; LongRoPE has other angles for those longer than the original context.
-  void set_context(int tokens) { rope = RopeTable(spec.rope, tokens); }
+  void set_context(int tokens) {
+    rope = RopeTable(spec.rope, tokens);
+    window_rope = spec.window_rope ? RopeTable(*spec.window_rope, tokens) : rope;
+  }
   void embed(int32_t token, float* out) const;  // out: [d], scaled
   // Gives back the pages that embed() touched: where the file lies in large folios, they add up to the whole table.
   void release_embedding() const;

@@ -177,12 +177,26 @@ TEST(Convert, WhatIsThereIsNotLost) {
   expect({"convert", gguf, "-o", folder.path("hf"), "--type", "q8_0"}, 2, "--type: expected f32, f16 or bf16");
   expect({"convert", gguf, "-o", folder.path("x.gguf"), "--type", "q4k"}, 2, "the nearest is q4_k");
   expect({"convert", gguf, "-o", folder.path("none/x.gguf")}, 1, "none/x.gguf: cannot be written");
+  expect({"convert", source, "-o", folder.path("x-00001-of-00002.gguf")}, 1, "not of a part of several files");
   expect({"convert", gguf}, 2, "expected where to write, -o OUT");
   expect({"convert", "-o", there}, 2, "expected a model");
   EXPECT_EQ(read_bytes(there), "precious");
   convert(source, there, {"--force"});
   EXPECT_EQ(GgufFile(there).get_string("general.architecture"), "qwen2");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path("")), {}), 2);  // nothing else was left
+}
+
+// The folder's permissions are those of any new folder; matrices of blocks are said to be rounded, others are what they were.
+TEST(Convert, AFolderWithoutAType) {
+  const Folder folder;
+  fs::create_directory(folder.path("usual"));
+  const auto converted = [&](const std::string& model, const std::string& to) {
+    return run_json({"convert", "tests/goldens/" + model + ".gguf", "-o", folder.path(to)});
+  };
+  EXPECT_EQ(converted("tiny-tied", "plain")["notes"].size(), 0u);
+  EXPECT_EQ(fs::status(folder.path("plain")).permissions(), fs::status(folder.path("usual")).permissions());
+  const Json blocks = converted("tiny-q4_1", "blocks");
+  EXPECT_NE(blocks["notes"].dump().find("rounded to F16"), std::string::npos) << blocks;
 }
 
 // 1e38 is no half float, and NaN no number: named, and nothing is written.

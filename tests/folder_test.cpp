@@ -230,5 +230,26 @@ TEST_F(FolderTest, DynamicPositionsEndWithTheTrainedContext) {
   EXPECT_THROW(Engine({.model = folder_.path(), .context = 513}), Exception);
 }
 
+// A window wider than any context changes nothing; least of all which of LongRoPE's factors hold.
+TEST(FolderOfLongTexts, AWideWindowChangesNothing) {
+  test::TemporaryFolder folder;
+  std::filesystem::copy("tests/goldens/hf/tiny-phi3-long", folder.path());
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 24; ++i) prompt.push_back(1 + i * 7 % 250);
+  const auto hash = [&](int context) {
+    Engine engine({.model = folder.path(), .threads = 1, .context = context});
+    return engine.session()->generate(prompt, {.max_tokens = 5, .ignore_eos = true}).logits_hash;
+  };
+  const std::string in_short = hash(32), in_long = hash(512);
+  EXPECT_NE(in_short, in_long);
+  std::string config = contents(folder.path() + "/config.json");
+  const std::string none = R"("sliding_window": null)";
+  ASSERT_NE(config.find(none), std::string::npos);
+  config.replace(config.find(none), none.size(), R"("sliding_window": 262144)");
+  std::ofstream(folder.path() + "/config.json") << config;
+  EXPECT_EQ(hash(32), in_short);
+  EXPECT_EQ(hash(512), in_long);
+}
+
 }  // namespace
 }  // namespace pop

@@ -1,6 +1,7 @@
 // pop convert: a model in another file format, or with its weights as another type.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 
 #include "apps/convert/tensors.h"
 #include "apps/convert/vocabulary.h"
@@ -77,7 +79,8 @@ class Conversion {
       throw UsageError(fmt::format("--type: expected f32, f16 or bf16 for a folder, found '{}'", args_.type));
     const std::string name = model_.file().path();
     const Family& family = hf_family(model_.spec, name);
-    const DType type = type_.value_or(plain_type_of_matrices());
+    plans_ = plan_same(model_);
+    const DType type = type_.value_or(plain_type(type_of_most()));
     nlohmann::ordered_json config = config_of(model_.spec, family, name, type);
     plans_ = plan_tensors(model_, *family.hf_names, false);
     const TemporaryFolder folder(args_.to);
@@ -87,10 +90,18 @@ class Conversion {
     file.write({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
     file.become_whole();
     SafetensorsWriter out;
+    int rounded = 0;
     for (const TensorPlan& plan : plans_) {
-      const DType stored = plan.use == WeightUse::Kept && !fits(plan, type) ? DType::F32 : type;
+      const DType own = type_.value_or(plain_type(plan.stored()));
+      const DType stored = plan.use == WeightUse::Kept && !fits(plan, type) ? DType::F32
+                           : plan.use == WeightUse::Kept                    ? type
+                                                                            : own;
+      rounded += !type_ && plan.use != WeightUse::Kept && traits(plan.stored()).block_elems > 1;
       out.add(plan.name, counted(plan, stored), plan.shape, maker_.fill(plan, stored));
     }
+    if (rounded != 0)
+      result_.notes.push_back(
+          fmt::format("{} matrices of blocks are rounded to F16; --type f32 keeps their values", rounded));
     out.write(folder.path() + "/model.safetensors");
     folder.become(args_.to);
     return std::move(result_);
@@ -101,11 +112,11 @@ class Conversion {
   class TemporaryFolder {
    public:
     explicit TemporaryFolder(const std::string& to) {
-      path_ = (fs::path(to).lexically_normal() / "").parent_path().string() + ".tmp-XXXXXX";
-      if (mkdtemp(path_.data()) == nullptr)
+      std::random_device random;
+      path_ = fmt::format("{}.tmp-{:08x}{:08x}", (fs::path(to).lexically_normal() / "").parent_path().string(),
+                          random(), random());
+      if (mkdir(path_.c_str(), 0777) != 0)  // less the umask, as any folder that a program makes
         fail("{}: cannot be written: {}", printable(path_, 400), std::strerror(errno));
-      fs::permissions(
-          path_, fs::status(fs::path(path_).has_parent_path() ? fs::path(path_).parent_path() : ".").permissions());
     }
     ~TemporaryFolder() {
       std::error_code ignored;
@@ -173,12 +184,8 @@ class Conversion {
     return most == bytes.end() ? DType::F32 : most->first;
   }
 
-  // For a folder: that of the file's matrices, or F16 where they are of blocks.
-  DType plain_type_of_matrices() {
-    plans_ = plan_same(model_);
-    const DType most = type_of_most();
-    return traits(most).block_elems == 1 ? most : DType::F16;
-  }
+  // For a folder: the type itself, or F16 in place of blocks.
+  static DType plain_type(DType type) { return traits(type).block_elems == 1 ? type : DType::F16; }
 
   static bool fits(const TensorPlan& plan, DType type) {
     for (const RawTensor& part : plan.parts) {
@@ -200,6 +207,9 @@ class Conversion {
 
 void check_target(const ConvertArgs& args) {
   std::error_code ignored;
+  if (is_split_part_name(args.to))
+    fail("{}: expected a name that is not of a part of several files: one whole file is written",
+         printable(args.to, 400));
   if (!fs::exists(args.to, ignored)) return;
   const std::string name = printable(args.to, 400);
   if (fs::is_directory(args.to, ignored)) {
@@ -275,7 +285,8 @@ void add_convert(CLI::App& root, Commands& commands) {
       "Writes a model in another form: a Hugging Face folder as a GGUF file, a GGUF file as a folder, or a GGUF file "
       "with its weights as another type. Norms, biases and the routers of experts stay F32; with a type of four or "
       "five "
-      "bits the head (the matrix that makes logits) is Q6_K. Without --type values stay exactly what they are. The "
+      "bits the head (the matrix that makes logits) is Q6_K. Without --type values stay exactly what they are (in a "
+      "folder blocks become F16). The "
       "output is there whole or not at all.");
   app->add_option("model", args->from, "GGUF file, first part of a split one, or Hugging Face folder")
       ->option_text("MODEL");

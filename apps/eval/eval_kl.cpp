@@ -265,6 +265,10 @@ void check(const KlArgs& args) {
     if (prune.ratio || prune.ffn_sparsity)
       throw UsageError("--ratios: expected neither --ratio nor --ffn-sparsity beside it");
     if (args.base == kBaseF32) throw UsageError("--ratios: expected a dense base, found --base activations=f32");
+    for (size_t i = 0; i < args.ratios.size(); ++i)
+      if (std::find(args.ratios.begin(), args.ratios.begin() + std::ptrdiff_t(i), args.ratios[i]) !=
+          args.ratios.begin() + std::ptrdiff_t(i))
+        throw UsageError(fmt::format("--ratios: expected each once, found {} twice", args.ratios[i]));
     if (prune.method == "dense") throw UsageError("--ratios: expected a method that prunes (--prune)");
   }
   if (args.output.quiet) return;
@@ -311,6 +315,7 @@ std::optional<Engine> base_engine(const KlArgs& args, const PruneSettings& prune
     return make_engine(options, args.output, {prune.method});
   }
   options.model = args.base.substr(kBaseModel.size());
+  options.load_as.clear();  // --load-as is of the model that is measured
   return make_engine(options, args.output, {"dense"});
 }
 

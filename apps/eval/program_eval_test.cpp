@@ -330,6 +330,7 @@ TEST(EvalKl, RatiosAreTheRunsOfEach) {
     EXPECT_EQ(json["per_item"], items + "." + ratio);
   }
   EXPECT_EQ(run({items, "--ratios", "0.2", "--ratio", "0.3"}).code, 2);
+  EXPECT_EQ(run({items, "--ratios", "0.2,0.2"}).code, 2);  // both would write one file
   EXPECT_EQ(run({items, "--ratios", "0.2", "--base", "activations=f32"}).code, 2);
 }
 
@@ -353,6 +354,8 @@ TEST(EvalKl, BaseIsAnotherModel) {
   EXPECT_NE(pruned["base"], "dense");
   const Json other = against("model=tests/goldens/tiny-mistral.gguf", {"--json"}).json();
   EXPECT_GT(other["kl"]["mean"], 0.1);
+  // --load-as is of the model alone.
+  EXPECT_GT(against(std::string("model=") + kTiny, {"--load-as", "q4_0", "--json"}).json()["kl"]["mean"], 0.0);
   EXPECT_EQ(against("model=", {}).code, 2);
   const Outcome absent = against("model=" + folder.path("absent"), {});
   EXPECT_EQ(absent.code, 1);

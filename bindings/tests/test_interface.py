@@ -278,6 +278,26 @@ def test_threads_share_an_engine(engine):
     assert together == alone
 
 
+def test_a_handler_cannot_wait_for_what_it_interrupts(default_model):
+    generation = popcpp.Engine(default_model, threads=1).session().generate(list(range(1000, 1200)), max_tokens=7000, ignore_eos=True)
+    said = []
+
+    def handler(*_):
+        try:
+            generation.stop()
+        except popcpp.Error as error:
+            said.append(str(error))
+        raise KeyboardInterrupt
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            generation.read()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert said and "busy" in said[0]
+
+
 def interrupt_soon():
     threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
 

@@ -20,7 +20,8 @@ def paths(name):
 @pytest.mark.parametrize("path", [p for name in NAMES for p in paths(name)], ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_logits_equal_transformers(path):
     about, arrays = golden_file.read(GOLDENS / path.stem)
-    engine = popcpp.Engine(path, threads=1, activations="f32", kv="f32")
+    ctx = 512 if path.stem == "tiny-phi3-long" else 0  # of its two sets of angles the golden has those of long texts
+    engine = popcpp.Engine(path, threads=1, ctx=ctx, activations="f32", kv="f32")
     session = engine.session()
     for prompt in about["prompts"]:
         get = lambda part: arrays[f"{prompt}/{part}"]

@@ -185,7 +185,9 @@ ModelSpec read_spec(const JsonObject& config, const Family& family) {
   read_scores(config, family, spec);
   if (family.window != WindowRule::None) read_windows(config, family, spec);
   read_rope(config, family, spec);
-  if (spec.rope.scaling == RopeSpec::Scaling::Dynamic) spec.context_limit = spec.context_trained;
+  const auto is_dynamic = [](const RopeSpec& rope) { return rope.scaling == RopeSpec::Scaling::Dynamic; };
+  if (is_dynamic(spec.rope) || (spec.window_rope && is_dynamic(*spec.window_rope)))
+    spec.context_limit = spec.context_trained;
   return spec;
 }
 

@@ -58,6 +58,8 @@ std::vector<float> bias_of(const Matrix& down, std::span<const double> mean, std
 
 std::unique_ptr<Policy> create_flap(const PruneOptions& options, const PolicyContext& context) {
   StaticMask mask{.plan = mask_plan(options, context), .masks = {}, .bias = {}};
+  if (options.calibration->sequences < 2)  // the first adds nothing to F: every channel would be as good as any other
+    fail("--calibration: flap expects the statistics of 2 sequences or more, found {}", options.calibration->sequences);
   std::vector<std::vector<Matrix>> stacks;
   for (const FfnWeights* ffn : context.ffns) stacks.push_back({ffn->down});
   const std::vector<std::vector<float>> norms = column_norm_tables(stacks, Norm::Two, *context.pool);
