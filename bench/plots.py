@@ -1,33 +1,11 @@
 """Plots of docs/performance.md from bench/results/*.csv: small SVG files, one idea each. Called by tables.py --plots."""
 import os
 
-import matplotlib
-
-matplotlib.use("Agg")
-matplotlib.rcParams["svg.hashsalt"] = "pop"  # the same file from the same numbers
-import matplotlib.pyplot as plt
-
 import rows
 import tables
+from figures import figure, save
 
 COLORS = {"pop": "#c0392b", "llama.cpp": "#2c6fbb", "ik_llama.cpp": "#6aa84f", "dense": "#444444", "pop+": "#8e44ad"}
-
-
-def figure(title, x, y):
-    plot, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(x, fontsize=9)
-    axes.set_ylabel(y, fontsize=9)
-    axes.grid(True, alpha=0.3)
-    return plot, axes
-
-
-def save(plot, folder, name, png=False):
-    folder.mkdir(parents=True, exist_ok=True)
-    plot.savefig(folder / f"{name}.svg", metadata={"Date": None})
-    if png:
-        plot.savefig(folder / f"{name}.png", dpi=100)
-    plt.close(plot)
 
 
 def number(line, key):

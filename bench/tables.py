@@ -12,8 +12,8 @@ import glob
 import os
 import pathlib
 import statistics
-import sys
 
+import documents
 import rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -224,20 +224,6 @@ TABLES = {"peers": peers, "peers_batch": peers_batch, "systems": systems, "machi
           "context": context, "batch": batch, "model": model}
 
 
-def with_tables(text, tables):
-    """The text with each marked table (or plot: a line of text) made anew; one without results keeps what stands there."""
-    for name, table in tables.items():
-        begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
-        if begin not in text or table is None:
-            continue
-        before, rest = text.split(begin, 1)
-        if end not in rest:
-            raise ValueError(f"{begin} without {end}")
-        lines = [table] if isinstance(table, str) else rows.markdown(table)
-        text = before + begin + "\n" + "\n".join(lines) + "\n" + end + rest.split(end, 1)[1]
-    return text
-
-
 def all_of_it():
     return {**{name: make() for name, make in TABLES.items()}, **plot_lines()}
 
@@ -250,17 +236,7 @@ def main():
     if chosen.plots:
         import plots
         plots.draw_all(ROOT / "docs" / "plots")
-    tables, stale = all_of_it(), []
-    for document in DOCUMENTS:
-        path = ROOT / document
-        text = path.read_text(encoding="utf-8")
-        made = with_tables(text, tables)
-        if made != text:
-            stale.append(document)
-            if not chosen.check:
-                path.write_text(made, encoding="utf-8")
-    if chosen.check and stale:
-        sys.exit(f"tables not as bench/results says (run bench/tables.py): {', '.join(stale)}")
+    documents.update([ROOT / name for name in DOCUMENTS], "bench", all_of_it(), chosen.check)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import compare_peers
+import documents
 import rows
 import tables
 
@@ -77,12 +78,12 @@ class Peers(unittest.TestCase):
 class Tables(unittest.TestCase):
     def test_only_what_stands_between_markers_is_replaced(self):
         text = "before\n<!-- bench:pop -->\nold\n<!-- /bench:pop -->\nafter <!-- bench:paper -->kept<!-- /bench:paper -->\n"
-        made = tables.with_tables(text, {"pop": [["a"], ["1"]], "paper": None, "batch": [["x"]]})
+        made = documents.with_tables(text, "bench", {"pop": [["a"], ["1"]], "paper": None, "batch": [["x"]]})
         self.assertEqual(made, "before\n<!-- bench:pop -->\n| a |\n|---|\n| 1 |\n<!-- /bench:pop -->\nafter "
                                "<!-- bench:paper -->kept<!-- /bench:paper -->\n")
-        self.assertEqual(tables.with_tables(made, {"pop": [["a"], ["1"]]}), made)
+        self.assertEqual(documents.with_tables(made, "bench", {"pop": [["a"], ["1"]]}), made)
         with self.assertRaises(ValueError):
-            tables.with_tables("<!-- bench:pop -->", {"pop": [["a"]]})
+            documents.with_tables("<!-- bench:pop -->", "bench", {"pop": [["a"]]})
 
     def test_the_bandwidth_model_finds_what_made_the_numbers(self):
         # 20 GB/s and 5 ms a token with 1 thread, 30 GB/s and 4 ms with 2
@@ -113,7 +114,7 @@ class Tables(unittest.TestCase):
         made = tables.all_of_it()
         for document in tables.DOCUMENTS:
             text = (tables.ROOT / document).read_text(encoding="utf-8")
-            self.assertEqual(tables.with_tables(text, made), text, f"{document}: run bench/tables.py")
+            self.assertEqual(documents.with_tables(text, "bench", made), text, f"{document}: run bench/tables.py")
 
 
 if __name__ == "__main__":

@@ -1,31 +1,10 @@
 """Plots of docs/results.md from evidence/results: small SVG and PNG files, one idea each. Called by tables.py --plots."""
-import matplotlib
-
-matplotlib.use("Agg")
-matplotlib.rcParams["svg.hashsalt"] = "pop"  # the same file from the same numbers
-import matplotlib.pyplot as plt
-
 import plan
 import records
 import tables
+from figures import figure, save
 
 COLORS = {"pop": "#c0392b", "pop+": "#8e44ad", "full": "#444444", "fixed": "#e08e79", "random": "#aaaaaa"}
-
-
-def figure(title, x, y):
-    plot, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(x, fontsize=9)
-    axes.set_ylabel(y, fontsize=9)
-    axes.grid(True, alpha=0.3)
-    return plot, axes
-
-
-def save(plot, folder, name):
-    folder.mkdir(parents=True, exist_ok=True)
-    plot.savefig(folder / f"{name}.svg", metadata={"Date": None})
-    plot.savefig(folder / f"{name}.png", dpi=100)
-    plt.close(plot)
 
 
 def methods(folder, lines):
@@ -33,7 +12,7 @@ def methods(folder, lines):
     some = tables.better(tables.pick(lines, set="main"))
     if not some:
         return
-    plot, axes = figure("KL from dense over the weights that are read, mean of four texts", "share of the blocks' weight bytes read", "KL, nats per token")
+    plot, axes = figure("KL from dense over the weights that are read, mean of four texts", "share of the blocks' weight bytes read", "KL, nats per token", height=3.8)
     for method in tables.methods_of(some):
         points = []
         for ratio in plan.RATIOS:
@@ -44,14 +23,14 @@ def methods(folder, lines):
             axes.plot(*zip(*sorted(points)), marker="o", markersize=3, linewidth=1.4 if method in COLORS else 0.8, label=method, color=COLORS.get(method))
     axes.set_yscale("log")
     axes.legend(fontsize=7, ncol=3)
-    save(plot, folder, "kl_methods")
+    save(plot, folder, "kl_methods", png=True)
 
 
 def positions(folder, lines):
     some = [line for line in tables.pick(lines, set="long") if float(line["ratio"]) == 0.2]
     if not some:
         return
-    plot, axes = figure("KL by decode position, ratio 0.2", "decoded token", "KL, nats per token")
+    plot, axes = figure("KL by decode position, ratio 0.2", "decoded token", "KL, nats per token", height=3.8)
     for line in some:
         parts = [part.split(":") for part in line["positions"].split()]
         places = [sum(map(int, name.split("-"))) / 2 for name, _ in parts]
@@ -59,7 +38,7 @@ def positions(folder, lines):
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.legend(fontsize=8)
-    save(plot, folder, "kl_positions")
+    save(plot, folder, "kl_positions", png=True)
 
 
 def bits(folder, lines):
@@ -67,7 +46,7 @@ def bits(folder, lines):
     if not some:
         return
     some += [line for line in tables.pick(lines, set="main", text="wikitext2") if line["method"] in ("pop", "pop+")]
-    plot, axes = figure("Fewer bits or fewer weights: KL from the Q4_1 file", "MB of weights per token", "KL, nats per token")
+    plot, axes = figure("Fewer bits or fewer weights: KL from the Q4_1 file", "MB of weights per token", "KL, nats per token", height=3.8)
     for method in ("dense", "pop", "pop+"):
         mine = tables.pick(some, method=method)
         points = [(float(line["weight_bytes_per_token"]) / 1e6, float(line["kl"]), line["bits"] or line["ratio"]) for line in mine]
@@ -76,7 +55,7 @@ def bits(folder, lines):
             axes.annotate(name, (x, y), fontsize=6, xytext=(3, 2), textcoords="offset points")
     axes.set_yscale("log")
     axes.legend(fontsize=8)
-    save(plot, folder, "kl_bits")
+    save(plot, folder, "kl_bits", png=True)
 
 
 def draw_all(folder, lines=None):

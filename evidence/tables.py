@@ -16,7 +16,7 @@ import records
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "bench"))  # after this folder: both have plots.py
-import rows  # noqa: E402
+import documents  # noqa: E402
 
 DOCUMENTS = ["README.md", "docs/results.md", "docs/results-tables.md"]
 TEXT_NAMES = {"wikitext2": "WikiText-2", "code": "code", "gsm8k": "GSM8K", "man7": "man pages, section 7"}
@@ -303,20 +303,8 @@ def plot_line(name):
 TABLES.update({f"plot_{name}": lambda lines, name=name: plot_line(name) for name in PLOTS})
 
 
-def with_tables(text, lines):
-    """The text with each marked table made anew; one without results keeps what stands there."""
-    for name, make in TABLES.items():
-        begin, end = f"<!-- evidence:{name} -->", f"<!-- /evidence:{name} -->"
-        if begin not in text:
-            continue
-        before, rest = text.split(begin, 1)
-        if end not in rest:
-            raise ValueError(f"{begin} without {end}")
-        made = make(lines)
-        if made is not None:
-            made = [made] if isinstance(made, str) else rows.markdown(made)
-            text = before + begin + "\n" + "\n".join(made) + "\n" + end + rest.split(end, 1)[1]
-    return text
+def all_of_it(lines):
+    return {name: make(lines) for name, make in TABLES.items()}
 
 
 def main():
@@ -324,20 +312,11 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--plots", action="store_true")
     chosen = parser.parse_args()
-    lines, stale = records.read(records.FOLDER), []
+    lines = records.read(records.FOLDER)
     if chosen.plots:
         import plots
         plots.draw_all(ROOT / "docs" / "plots", lines)
-    for document in DOCUMENTS:
-        path = ROOT / document
-        text = path.read_text(encoding="utf-8")
-        made = with_tables(text, lines)
-        if made != text:
-            stale.append(document)
-            if not chosen.check:
-                path.write_text(made, encoding="utf-8")
-    if chosen.check and stale:
-        sys.exit(f"tables not as evidence/results says (run evidence/tables.py): {', '.join(stale)}")
+    documents.update([ROOT / name for name in DOCUMENTS], "evidence", all_of_it(lines), chosen.check)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import plan
 import records
 import reproduce
 import tables
+from tables import documents  # of bench/
 
 STAND_IN = """#!{python}
 import json, pathlib, sys
@@ -175,18 +176,18 @@ class Tables(Folder):
     def test_marked_places_are_filled_and_the_rest_stays(self):
         lines = self.lines()
         text = "before\n<!-- evidence:main_code -->\nold\n<!-- /evidence:main_code -->\n<!-- evidence:main_man7 -->\nkept\n<!-- /evidence:main_man7 -->\n"
-        made = tables.with_tables(text, lines)
+        made = documents.with_tables(text, "evidence", tables.all_of_it(lines))
         self.assertTrue(made.startswith("before\n<!-- evidence:main_code -->\n| method |"))
         self.assertIn("\nkept\n", made)
         self.assertNotIn("old", made)
-        self.assertEqual(tables.with_tables(made, lines), made)
-        self.assertRaises(ValueError, tables.with_tables, "<!-- evidence:main_code -->", lines)
+        self.assertEqual(documents.with_tables(made, "evidence", tables.all_of_it(lines)), made)
+        self.assertRaises(ValueError, documents.with_tables, "<!-- evidence:main_code -->", "evidence", tables.all_of_it(lines))
 
     def test_the_documents_are_what_the_results_say(self):
         lines = records.read(records.FOLDER)
         for document in tables.DOCUMENTS:
             text = (tables.ROOT / document).read_text(encoding="utf-8")
-            self.assertEqual(tables.with_tables(text, lines), text, f"{document}: run evidence/tables.py")
+            self.assertEqual(documents.with_tables(text, "evidence", tables.all_of_it(lines)), text, f"{document}: run evidence/tables.py")
 
 
 class Plan(unittest.TestCase):

@@ -1,6 +1,5 @@
 #include "formats/gguf_writer.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -76,8 +75,7 @@ void GgufWriter::set_payload(std::string_view key, GgufType type, std::span<cons
     fail("GGUF key: expected 1 to {} bytes, found {}", kMaxKeyBytes, key.size());
   }
   if (key == kAlignmentKey) fail("GGUF key '{}': set by the constructor of the writer", kAlignmentKey);
-  if (std::find(keys_.begin(), keys_.end(), key) != keys_.end()) fail("GGUF key '{}': given twice", printable(key));
-  keys_.emplace_back(key);
+  if (!keys_.emplace(key).second) fail("GGUF key '{}': given twice", printable(key));
   append_text(metadata_, key);
   append(metadata_, static_cast<uint32_t>(type));
   metadata_.append(reinterpret_cast<const char*>(payload.data()), payload.size());
@@ -118,9 +116,7 @@ void GgufWriter::set_f32s(std::string_view key, std::span<const float> values) {
 
 void GgufWriter::add(Tensor t) {
   if (t.name.empty()) fail("GGUF tensor {}: its name is empty", tensors_.size());
-  for (const Tensor& other : tensors_) {
-    if (other.name == t.name) fail("GGUF tensor '{}': given twice", printable(t.name));
-  }
+  if (names_.contains(t.name)) fail("GGUF tensor '{}': given twice", printable(t.name));
   if (t.shape.empty() || t.shape.size() > 4) {
     fail("GGUF tensor '{}': expected 1 to 4 dimensions, found {}", printable(t.name), t.shape.size());
   }
@@ -134,6 +130,7 @@ void GgufWriter::add(Tensor t) {
   if (!t.fill && t.data().size() != bytes) {
     fail("GGUF tensor '{}': expected {} bytes of data, found {}", printable(t.name), bytes, t.data().size());
   }
+  names_.insert(t.name);
   tensors_.push_back(std::move(t));
 }
 

@@ -1,6 +1,7 @@
 // Writes GGUF version 3 files: toy models of tests, bench shapes, conversion.
 #pragma once
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,8 +70,8 @@ class GgufWriter {
   std::string header() const;
 
   uint32_t alignment_;
-  std::vector<std::string> keys_;  // to refuse duplicates
-  std::string metadata_;           // encoded keys and values
+  std::set<std::string, std::less<>> keys_, names_;  // of tensors; to refuse duplicates
+  std::string metadata_;                             // encoded keys and values
   std::vector<Tensor> tensors_;
 };
 

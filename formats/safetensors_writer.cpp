@@ -1,6 +1,5 @@
 #include "formats/safetensors_writer.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -11,8 +10,6 @@ namespace pop {
 void SafetensorsWriter::add(std::string_view name, DType type, const std::vector<int64_t>& shape, Fill fill) {
   const std::string what = fmt::format("safetensors tensor '{}'", printable(name));
   if (name.empty() || name == "__metadata__") fail("{}: expected another name", what);
-  if (std::any_of(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.name == name; }))
-    fail("{}: given twice", what);
   if (type != DType::F32 && type != DType::F16 && type != DType::BF16)
     fail("{}: expected F32, F16 or BF16, found {}", what, traits(type).name);
   if (shape.empty() || shape.size() > 8) fail("{}: expected 1 to 8 dimensions, found {}", what, shape.size());
@@ -20,6 +17,7 @@ void SafetensorsWriter::add(std::string_view name, DType type, const std::vector
   for (const int64_t n : shape)
     if (n <= 0 || __builtin_mul_overflow(bytes, uint64_t(n), &bytes))
       fail("{}: expected dimensions above 0 and fewer than 2^64 bytes, found {}", what, n);
+  if (!names_.emplace(name).second) fail("{}: given twice", what);
   tensors_.push_back({std::string(name), type, shape, std::move(fill), bytes});
 }
 

@@ -1,6 +1,7 @@
 // Writes safetensors files (formats/safetensors.h).
 #pragma once
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,7 @@ class SafetensorsWriter {
   };
   std::string header() const;
   std::vector<Tensor> tensors_;
+  std::set<std::string, std::less<>> names_;  // to refuse duplicates
 };
 
 }  // namespace pop

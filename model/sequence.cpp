@@ -16,28 +16,33 @@ void pack_ffn(const Model& model, Sequence& sequence, ThreadPool& pool) {
   const int ffns = int(model.ffns.size());
   for (int i = 0; i < ffns; ++i)
     if (sequence.policy->reachable(Site::GateUp, i).kind != Selection::Kind::Rows) return;
-  // What is copied of a matrix: nothing where it lies in the other layout.
-  const auto list_of = [&](const Matrix& w, Layout packs, Site site, int ffn) {
-    return w.layout == packs ? sequence.policy->reachable(site, ffn).list : IndexList{};
+  // Of each FFN gate and up, then down: what is copied of it (nothing where it lies in the other layout), and where to.
+  struct Copy {
+    const Matrix& from;
+    bool packs;
+    IndexList list;
+    size_t at;
   };
-  std::vector<size_t> begin{0};  // of each FFN's gate and up, then of its down; the last is the end
+  std::vector<Copy> copies;
+  size_t bytes = 0;
+  const auto plan = [&](const Matrix& w, Layout layout, Site site, int ffn) {
+    const bool packs = w.layout == layout;
+    copies.push_back({w, packs, packs ? sequence.policy->reachable(site, ffn).list : IndexList{}, bytes});
+    bytes += pack_bytes(w, copies.back().list);
+  };
   for (int i = 0; i < ffns; ++i) {
-    const FfnWeights& w = *model.ffns[size_t(i)];
-    begin.push_back(begin.back() + pack_bytes(w.gate_up, list_of(w.gate_up, Layout::Rows, Site::GateUp, i)));
-    begin.push_back(begin.back() + pack_bytes(w.down, list_of(w.down, Layout::Columns, Site::Down, i)));
+    plan(model.ffns[size_t(i)]->gate_up, Layout::Rows, Site::GateUp, i);
+    plan(model.ffns[size_t(i)]->down, Layout::Columns, Site::Down, i);
   }
-  if (sequence.packed_memory.size() < begin.back()) sequence.packed_memory = AlignedBuffer(begin.back());
+  if (sequence.packed_memory.size() < bytes) sequence.packed_memory = AlignedBuffer(bytes);
   sequence.packed.resize(size_t(ffns));
   pool.run(ffns, [&](int i, int) {
-    const FfnWeights& w = *model.ffns[size_t(i)];
+    const auto copied = [&](const Copy& c, PackedTables& tables) {
+      return c.packs ? pack(c.from, c.list, sequence.packed_memory.data() + c.at, tables) : c.from;
+    };
     PackedFfn& p = sequence.packed[size_t(i)];
-    uint8_t* const memory = sequence.packed_memory.data();
-    p.gate_up = w.gate_up.layout == Layout::Rows ? pack(w.gate_up, list_of(w.gate_up, Layout::Rows, Site::GateUp, i),
-                                                        memory + begin[size_t(i) * 2], p.gate_up_tables)
-                                                 : w.gate_up;
-    p.down = w.down.layout == Layout::Columns ? pack(w.down, list_of(w.down, Layout::Columns, Site::Down, i),
-                                                     memory + begin[size_t(i) * 2 + 1], p.down_tables)
-                                              : w.down;
+    p.gate_up = copied(copies[size_t(i) * 2], p.gate_up_tables);
+    p.down = copied(copies[size_t(i) * 2 + 1], p.down_tables);
   });
   sequence.use_packed = true;
 }

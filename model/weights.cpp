@@ -1,7 +1,6 @@
 #include "model/weights.h"
 
 #include <algorithm>
-#include <mutex>
 #include <numeric>
 
 #include "base/error.h"
@@ -61,7 +60,7 @@ int file_row(const PlannedMatrix& p, int row) {
   return row - in_head + in_head / 2 + in_head % 2 * (p.pair_halves_of / 2);
 }
 
-// A value that its matrix cannot hold; the first one found counts.
+// A value that its matrix cannot hold.
 struct Refused {
   const RawTensor* part;
   DType type;
@@ -138,17 +137,14 @@ void Weights::fill(const TensorSource& file, ThreadPool& pool, const LoadProgres
   for (size_t from = 0, to = 0; from < pieces.size(); from = to) {
     uint64_t bytes = 0;
     while (to < pieces.size() && (to == from || bytes + sizes[to] <= kRegionBytes)) bytes += sizes[to++];
-    std::mutex mutex;
-    std::optional<Refused> refused;
-    pool.run(int(to - from), [&](int i, int) {
-      if (const auto found = fill_piece(pieces[from + size_t(i)], file, memory_.data())) {
-        const std::lock_guard lock(mutex);
-        refused = found;
-      }
-    });
-    if (refused)
-      fail("{}: tensor {}: expected values that {} can hold, found {}", file.path(), printable(refused->part->name),
-           traits(refused->type).name, refused->value);
+    std::vector<std::optional<Refused>> refused(to -
+                                                from);  // the first in the file is named, whichever thread found it
+    pool.run(int(to - from),
+             [&](int i, int) { refused[size_t(i)] = fill_piece(pieces[from + size_t(i)], file, memory_.data()); });
+    for (const auto& found : refused)
+      if (found)
+        fail("{}: tensor {}: expected values that {} can hold, found {}", file.path(), printable(found->part->name),
+             traits(found->type).name, found->value);
     // All of the file, not what was just read: a touched page may bring its large folio, up to 2 MiB, back with it.
     for (const MappedFile& f : file.files()) f.release(f.bytes());
     ahead.advance(bytes);

@@ -11,17 +11,6 @@
 namespace pop {
 namespace {
 
-void store_u16(uint8_t* p, uint16_t v) {
-  p[0] = static_cast<uint8_t>(v);
-  p[1] = static_cast<uint8_t>(v >> 8);
-}
-
-// d = 0, or so small that 1 / d overflows, would make 0 * inf: such a block is all zeros in any format.
-float inverse(float d) {
-  const float inv = d == 0.0f ? 0.0f : 1.0f / d;
-  return std::isfinite(inv) ? inv : 0.0f;
-}
-
 // Truncates to 0..most. Never converts a float that does not fit.
 uint8_t to_code(float v, float most) { return static_cast<uint8_t>(std::clamp(v, 0.0f, most)); }
 

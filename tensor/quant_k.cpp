@@ -17,16 +17,6 @@ constexpr int kLanes = 8;  // partial sums: loops over them become vector code, 
 // The nearest integer, halves to even, for |v| below 2^22; plain additions, so that loops of it become vector code.
 float nearest(float v) { return (v + 12582912.f) - 12582912.f; }
 
-float inverse(float v) {
-  const float inv = v == 0.f ? 0.f : 1.f / v;
-  return std::isfinite(inv) ? inv : 0.f;
-}
-
-void store_half(uint8_t* p, uint16_t h) {
-  p[0] = uint8_t(h);
-  p[1] = uint8_t(h >> 8);
-}
-
 template <int N, class Term>
 float sum(Term term) {
   float lanes[kLanes] = {};
@@ -153,8 +143,8 @@ void quantize_q4_k(const float* in, uint8_t* block) {
   }
   const uint16_t d = f32_to_f16(scale / 63), dmin = f32_to_f16(min / 63);
   std::fill_n(block, 144, uint8_t(0));
-  store_half(block, d);
-  store_half(block + 2, dmin);
+  store_u16(block, d);
+  store_u16(block + 2, dmin);
   uint8_t* const s = block + 4;  // dequant.cpp, scale_min(): how 16 numbers of 6 bits lie in 12 bytes
   for (int g = 0; g < 8; ++g) {
     const Scaled r = round_line(in + 32 * g, lines[g], f16_to_f32(d), f16_to_f32(dmin));
@@ -178,7 +168,7 @@ void quantize_q6_k(const float* in, uint8_t* block) {
       *std::max_element(scales, scales + 16, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
   const uint16_t d = f32_to_f16(extreme / -128);
   std::fill_n(block, 210, uint8_t(0));
-  store_half(block + 208, d);
+  store_u16(block + 208, d);
   for (int g = 0; g < 16; ++g) {
     uint8_t codes[16] = {};
     block[192 + g] = uint8_t(int8_t(round_scale(in + 16 * g, scales[g], f16_to_f32(d), codes)));

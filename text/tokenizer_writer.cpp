@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "text/known_patterns.h"
 #include "text/pre_tokenizer.h"
+#include "text/utf8.h"
 
 namespace pop {
 namespace {
@@ -130,8 +131,12 @@ std::string write_tokenizer_json(const TokenizerData& data, bool add_bos) {
   json normalizer = nullptr;
   if (published.nfc) normalizer = {{"type", "NFC"}};
   auto vocab = json::object();
-  for (size_t id = 0; id < data.tokens.size(); ++id)
-    if (!is(data, id, TokenType::kUnused)) vocab[data.tokens[id]] = id;
+  for (size_t id = 0; id < data.tokens.size(); ++id) {
+    if (is(data, id, TokenType::kUnused)) continue;
+    if (utf8_valid_prefix(data.tokens[id]) != data.tokens[id].size())
+      fail("{}tokens: token {}: expected UTF-8, as JSON is, found \"{}\"", data.keys, id, printable(data.tokens[id]));
+    vocab[data.tokens[id]] = id;
+  }
   const json model = {{"type", "BPE"},
                       {"dropout", nullptr},
                       {"unk_token", nullptr},

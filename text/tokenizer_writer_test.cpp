@@ -60,6 +60,22 @@ TEST(WriteTokenizerJson, IsReadAsTheSame) {
   }
 }
 
+TEST(WriteTokenizerJson, TokensThatAreNoTextAreNamed) {
+  TokenizerData data;
+  data.model = "gpt2";
+  data.pre = "gpt-2";
+  data.keys = "tokenizer.ggml.";
+  data.tokens = {"a", "\xff"};
+  data.token_types = {1, 1};
+  try {
+    write_tokenizer_json(data, false);
+    FAIL() << "written";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("tokenizer.ggml.tokens: token 1: expected UTF-8"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(WriteTokenizerJson, StepsWithoutANameHaveNone) {
   TextSteps steps;
   steps.cuts.push_back({"[0-9]"});

@@ -58,8 +58,8 @@ class Conversion {
   Result folder_to_gguf() {
     GgufWriter out;
     const Family& family = gguf_family(model_.spec, model_.file().path());
+    write_spec(model_.spec, family, model_.file().path(), out);  // first: it names what GGUF cannot say of the family
     plans_ = plan_tensors(model_, kGgufNames, family.interleaved_in_gguf);
-    write_spec(model_.spec, family, model_.file().path(), out);
     out.set_string("general.type", "model");
     out.set_string("general.name", model_.spec.name);
     write_vocabulary(model_, out, result_.notes);

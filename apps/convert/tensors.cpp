@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <set>
 
@@ -165,23 +164,23 @@ void TensorMaker::make(const TensorPlan& plan, DType type, uint64_t offset, std:
   const auto first = int64_t(offset / out_bytes), count = int64_t(out.size() / out_bytes);
   const int64_t part_rows = plan.parts[0].data.size() / in_bytes;  // all parts have as many
   constexpr int64_t kRows = 16;                                    // of one piece of work
-  std::mutex mutex;
-  std::optional<float> refused;
-  pool_.run(int((count + kRows - 1) / kRows), [&](int piece, int thread) {
+  const int pieces = int((count + kRows - 1) / kRows);
+  std::vector<std::optional<float>> refused(
+      static_cast<size_t>(pieces));  // the first is named, whichever thread found it
+  pool_.run(pieces, [&](int piece, int thread) {
     for (int64_t r = piece * kRows; r < std::min(count, (piece + 1) * kRows); ++r) {
       const int64_t row = source_row(plan, first + r);
       const RawTensor& part = plan.parts[size_t(row / part_rows)];
       const uint8_t* in = part.data.data() + size_t(row % part_rows) * in_bytes;
       if (const auto value = convert_rows(from, type, plan.cols(), 1, in, out.data() + size_t(r) * out_bytes,
-                                          scratch_[size_t(thread)])) {
-        const std::lock_guard lock(mutex);
-        refused = value;
-      }
+                                          scratch_[size_t(thread)]))
+        refused[size_t(piece)] = refused[size_t(piece)].value_or(*value);
     }
   });
-  if (refused)
+  const auto found = std::find_if(refused.begin(), refused.end(), [](const auto& value) { return value.has_value(); });
+  if (found != refused.end())
     fail("{}: tensor {}: expected values that {} can hold, found {}", source_.path(), printable(plan.parts[0].name),
-         traits(type).name, *refused);
+         traits(type).name, **found);
   for (const MappedFile& file : source_.files()) file.release(file.bytes());
   done_ += uint64_t(count) * in_bytes;
   progress_(done_);

@@ -155,6 +155,7 @@ ordered_json write_vocabulary(const GgufFile& file, const ModelSpec& spec, const
   else
     write_file(folder + "/tokenizer.json", write_tokenizer_json(data, tokenizer.add_bos()));
   write_file(folder + "/tokenizer_config.json", tokenizer_config(data, tokenizer, spec.context_trained).dump(2) + '\n');
+  if (data.add_eos.value_or(false)) notes.emplace_back("add_eos_token is not kept: this engine does not apply it");
   if (data.bos >= 0) ids["bos_token_id"] = data.bos;
   if (!tokenizer.end_of_generation().empty()) ids["eos_token_id"] = tokenizer.end_of_generation();
   if (data.pad >= 0) ids["pad_token_id"] = data.pad;

@@ -71,47 +71,17 @@ POP_INLINE float largest(VF v) { return vmaxvq_f32(vmaxq_f32(v.a, v.b)); }
 POP_INLINE float32x4_t power_of_two(float32x4_t n) {
   return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
 }
+POP_INLINE VF power_of_two(VF n) { return {power_of_two(n.a), power_of_two(n.b)}; }
 
-// What e^x is made of, x within [-87, 88]: two * (1 + rest * tail), two a power of 2, |rest| <= 0.35.
-struct PowerOfE {
-  VF two, rest, tail;
-};
-POP_INLINE PowerOfE power_of_e(VF x) {
-  x = max(set1(-87.f), min(set1(88.f), x));
-  const VF n = round(mul(x, set1(1.44269504f)));
-  VF r = fma(n, set1(-0.693359375f), x);  // ln 2 in two parts, the first exact in few bits
-  r = fma(n, set1(2.12194440e-4f), r);
-  VF p = set1(1.f / 5040);  // Taylor: the first term left out is below 6e-9
-  for (const float c : {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f}) p = fma(p, r, set1(c));
-  return {{power_of_two(n.a), power_of_two(n.b)}, r, p};
+// Pairs (even place, odd place) of 16 floats, and back.
+POP_INLINE void load_pairs(const float* p, VF& even, VF& odd) {
+  const float32x4x2_t a = vld2q_f32(p), b = vld2q_f32(p + 8);
+  even = {a.val[0], b.val[0]};
+  odd = {a.val[1], b.val[1]};
 }
-
-// e^x, relative error below 2e-7 for x in [-87, 88]; beyond, the value at that border. NaN stays NaN.
-POP_INLINE VF exp(VF x) {
-  const PowerOfE e = power_of_e(x);
-  return mul(fma(e.tail, e.rest, set1(1.f)), e.two);
-}
-
-// tanh x = (e^2x - 1) / (e^2x - 1 + 2), the difference made without cancellation; relative error below 5e-7. NaN stays NaN.
-POP_INLINE VF tanh(VF x) {
-  const PowerOfE e = power_of_e(add(x, x));
-  const VF less_one = fma(mul(e.tail, e.rest), e.two, sub(e.two, set1(1.f)));
-  return div(less_one, add(less_one, set1(2.f)));
-}
-
-POP_INLINE VF soft_capped(VF x, VF cap) { return mul(cap, tanh(div(x, cap))); }
-
-// act(gate) * up: with the gate itself as power act is silu, with 2 sqrt(2 / pi) (gate + 0.044715 gate^3) it is the form of gelu
-// with tanh, for (1 + tanh u) / 2 = 1 / (1 + e^-2u).
-struct Silu {
-  POP_INLINE VF power(VF gate) { return gate; }
-};
-struct Gelu {
-  POP_INLINE VF power(VF gate) { return mul(gate, fma(mul(gate, gate), set1(0.0713548163f), set1(1.5957691216f))); }
-};
-template <class Act>
-POP_INLINE VF gate_times(VF gate, VF up) {
-  return mul(div(gate, add(set1(1.f), exp(sub(zero(), Act::power(gate))))), up);
+POP_INLINE void store_pairs(float* p, VF even, VF odd) {
+  vst2q_f32(p, {{even.a, odd.a}});
+  vst2q_f32(p + 8, {{even.b, odd.b}});
 }
 
 template <DType T>

@@ -1,6 +1,7 @@
 // Attention over a range of positions, by key blocks. Of each query row every sum has one order: a score over the elements
 // of a head, an output over the positions. Neither depends on the rows computed with it, nor on whether keys and values are
 // widened from the cache as they are used (few rows: decode) or once for all rows (prefill); widening is exact.
+#include "kernels/elementwise.h"
 #include "kernels/x86/isa.h"
 #include "kernels/x86/simd.h"
 

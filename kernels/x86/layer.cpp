@@ -1,4 +1,5 @@
 // What stands between the weight products, logits, and the pruning scores.
+#include "kernels/elementwise.h"
 #include "kernels/x86/isa.h"
 #include "kernels/x86/unpack.h"
 
@@ -6,17 +7,6 @@ namespace pop::POP_ISA {
 namespace {
 
 #ifdef __AVX512F__
-// Pairs (even place, odd place) of 2 * kLanes floats, and back.
-POP_INLINE void split_pairs(VF a, VF b, VF& even, VF& odd) {
-  const VI e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  even = _mm512_permutex2var_ps(a, e, b);
-  odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(e, _mm512_set1_epi32(1)), b);
-}
-POP_INLINE void join_pairs(VF even, VF odd, VF& a, VF& b) {
-  const VI e = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  a = _mm512_permutex2var_ps(even, e, odd);
-  b = _mm512_permutex2var_ps(even, _mm512_add_epi32(e, _mm512_set1_epi32(8)), odd);
-}
 POP_INLINE bool any_not_finite(VF v) { return _mm512_fpclass_ps_mask(v, 0x99) != 0; }  // both NaNs, both infinities
 POP_INLINE void add_squares_of(const float* x, double* sums) {
   const __m512d v = _mm512_cvtps_pd(_mm256_loadu_ps(x));
@@ -58,16 +48,6 @@ POP_INLINE int store_places(uint32_t bits, int first, int32_t* out) {
   const __m256i place = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&kPlaces.of[bits])));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_add_epi32(place, _mm256_set1_epi32(first)));
   return __builtin_popcount(bits);
-}
-POP_INLINE void split_pairs(VF a, VF b, VF& even, VF& odd) {
-  const VF low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
-  even = _mm256_shuffle_ps(low, high, 0x88);
-  odd = _mm256_shuffle_ps(low, high, 0xdd);
-}
-POP_INLINE void join_pairs(VF even, VF odd, VF& a, VF& b) {
-  const VF low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
-  a = _mm256_permute2f128_ps(low, high, 0x20);
-  b = _mm256_permute2f128_ps(low, high, 0x31);
 }
 POP_INLINE bool any_not_finite(VF v) {
   return _mm256_movemask_ps(_mm256_cmp_ps(abs(v), set1(3.40282347e38f), _CMP_NLE_UQ)) != 0;
@@ -119,25 +99,6 @@ struct Scores {
   }
 };
 
-template <class Act>
-void gate_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
-  alignas(64) float pairs[2 * kLanes], out[kLanes];
-  for (int i = begin; i < end; i += kLanes) {
-    const int n = end - i < kLanes ? end - i : kLanes, first = at(list, i);
-    VF gate, up;
-    if (n == kLanes && at(list, i + n - 1) - first == n - 1) {  // ascending, so they lie side by side
-      split_pairs(load(gate_up + 2 * size_t(first)), load(gate_up + 2 * size_t(first) + kLanes), gate, up);
-      store(h + first, gate_times<Act>(gate, up));
-      continue;
-    }
-    for (int k = 0; k < kLanes; ++k)
-      __builtin_memcpy(pairs + 2 * k, gate_up + 2 * size_t(at(list, i + (k < n ? k : 0))), 8);
-    split_pairs(load(pairs), load(pairs + kLanes), gate, up);
-    store(out, gate_times<Act>(gate, up));
-    for (int k = 0; k < n; ++k) h[at(list, i + k)] = out[k];
-  }
-}
-
 }  // namespace
 
 void rms_norm(const float* x, const float* weight, int n, float eps, float* out) {
@@ -152,11 +113,7 @@ void rms_norm(const float* x, const float* weight, int n, float eps, float* out)
   if (i < n) store_first(out + i, n - i, mul(mul(load_first(x + i, n - i), inverse), load_first(weight + i, n - i)));
 }
 
-void add_to(const float* x, int n, float* y) {
-  int i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(y + i, add(load(y + i), load(x + i)));
-  if (i < n) store_first(y + i, n - i, add(load_first(y + i, n - i), load_first(x + i, n - i)));
-}
+void add_to(const float* x, int n, float* y) { add_all(x, n, y); }
 
 void silu_mul(const float* gate_up, IndexList list, int begin, int end, float* h) {
   gate_mul<Silu>(gate_up, list, begin, end, h);
@@ -165,39 +122,9 @@ void gelu_mul(const float* gate_up, IndexList list, int begin, int end, float* h
   gate_mul<Gelu>(gate_up, list, begin, end, h);
 }
 
-void rope(float* head, int dim, bool interleaved, const float* cos_sin) {
-  const int half_dim = dim / 2;
-  int i = 0;
-  for (; i + kLanes <= half_dim; i += kLanes) {
-    VF cos, sin, a, b, a1, b1;
-    split_pairs(load(cos_sin + 2 * i), load(cos_sin + 2 * i + kLanes), cos, sin);
-    if (interleaved) {
-      split_pairs(load(head + 2 * i), load(head + 2 * i + kLanes), a, b);
-    } else {
-      a = load(head + i), b = load(head + half_dim + i);
-    }
-    const VF new_a = sub(mul(a, cos), mul(b, sin)), new_b = add(mul(a, sin), mul(b, cos));
-    if (interleaved) {
-      join_pairs(new_a, new_b, a1, b1);
-      store(head + 2 * i, a1), store(head + 2 * i + kLanes, b1);
-    } else {
-      store(head + i, new_a), store(head + half_dim + i, new_b);
-    }
-  }
-  for (; i < half_dim; ++i) {
-    float& a = head[interleaved ? 2 * i : i];
-    float& b = head[interleaved ? 2 * i + 1 : i + half_dim];
-    const float cos = cos_sin[2 * i], sin = cos_sin[2 * i + 1], a0 = a, b0 = b;
-    a = a0 * cos - b0 * sin;
-    b = a0 * sin + b0 * cos;
-  }
-}
+void rope(float* head, int dim, bool interleaved, const float* cos_sin) { rotate(head, dim, interleaved, cos_sin); }
 
-void soft_cap(float* x, int n, float cap) {
-  int i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(x + i, soft_capped(load(x + i), set1(cap)));
-  if (i < n) store_first(x + i, n - i, soft_capped(load_first(x + i, n - i), set1(cap)));
-}
+void soft_cap(float* x, int n, float cap) { cap_all(x, n, cap); }
 
 int argmax(const float* x, int n) {
   // Two passes: the largest value (NaNs lose), then its first place.

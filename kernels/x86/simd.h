@@ -56,6 +56,18 @@ POP_INLINE VF from_bf16_first(const uint16_t* p, int n) {
   return widen_bf16(_mm256_maskz_loadu_epi16(__mmask16((1u << n) - 1), p));
 }
 POP_INLINE __m256 fold(VF v) { return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)); }
+// Pairs (even place, odd place) of 2 * kLanes floats, and back.
+POP_INLINE void load_pairs(const float* p, VF& even, VF& odd) {
+  const VF a = load(p), b = load(p + kLanes);
+  const VI e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  even = _mm512_permutex2var_ps(a, e, b);
+  odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(e, _mm512_set1_epi32(1)), b);
+}
+POP_INLINE void store_pairs(float* p, VF even, VF odd) {
+  const VI e = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  store(p, _mm512_permutex2var_ps(even, e, odd));
+  store(p + kLanes, _mm512_permutex2var_ps(even, _mm512_add_epi32(e, _mm512_set1_epi32(8)), odd));
+}
 
 #else
 
@@ -98,6 +110,17 @@ POP_INLINE VF widen_bf16(__m128i v) { return _mm256_castsi256_ps(_mm256_slli_epi
 POP_INLINE VF from_bf16(const uint16_t* p) { return widen_bf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 POP_INLINE VF from_bf16_first(const uint16_t* p, int n) { return widen_bf16(first_halves(p, n)); }
 POP_INLINE __m256 fold(VF v) { return v; }
+POP_INLINE void load_pairs(const float* p, VF& even, VF& odd) {
+  const VF a = load(p), b = load(p + kLanes);
+  const VF low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+  even = _mm256_shuffle_ps(low, high, 0x88);
+  odd = _mm256_shuffle_ps(low, high, 0xdd);
+}
+POP_INLINE void store_pairs(float* p, VF even, VF odd) {
+  const VF low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+  store(p, _mm256_permute2f128_ps(low, high, 0x20));
+  store(p + kLanes, _mm256_permute2f128_ps(low, high, 0x31));
+}
 
 #endif
 
@@ -114,48 +137,6 @@ POP_INLINE float largest(VF v) {
   float m = lanes[0];
   for (int i = 1; i < kLanes; ++i) m = lanes[i] > m ? lanes[i] : m;
   return m;
-}
-
-// What e^x is made of, x within [-87, 88]: two * (1 + rest * tail), two a power of 2, |rest| <= 0.35.
-struct PowerOfE {
-  VF two, rest, tail;
-};
-POP_INLINE PowerOfE power_of_e(VF x) {
-  x = max(set1(-87.f), min(set1(88.f), x));
-  const VF n = round(mul(x, set1(1.44269504f)));
-  VF r = fma(n, set1(-0.693359375f), x);  // ln 2 in two parts, the first exact in few bits
-  r = fma(n, set1(2.12194440e-4f), r);
-  VF p = set1(1.f / 5040);  // Taylor: the first term left out is below 6e-9
-  for (const float c : {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f}) p = fma(p, r, set1(c));
-  return {power_of_two(n), r, p};
-}
-
-// e^x, relative error below 2e-7 for x in [-87, 88]; beyond, the value at that border. NaN stays NaN.
-POP_INLINE VF exp(VF x) {
-  const PowerOfE e = power_of_e(x);
-  return mul(fma(e.tail, e.rest, set1(1.f)), e.two);
-}
-
-// tanh x = (e^2x - 1) / (e^2x - 1 + 2), the difference made without cancellation; relative error below 5e-7. NaN stays NaN.
-POP_INLINE VF tanh(VF x) {
-  const PowerOfE e = power_of_e(add(x, x));
-  const VF less_one = fma(mul(e.tail, e.rest), e.two, sub(e.two, set1(1.f)));
-  return div(less_one, add(less_one, set1(2.f)));
-}
-
-POP_INLINE VF soft_capped(VF x, VF cap) { return mul(cap, tanh(div(x, cap))); }
-
-// act(gate) * up: with the gate itself as power act is silu, with 2 sqrt(2 / pi) (gate + 0.044715 gate^3) it is the form of gelu
-// with tanh, for (1 + tanh u) / 2 = 1 / (1 + e^-2u).
-struct Silu {
-  POP_INLINE VF power(VF gate) { return gate; }
-};
-struct Gelu {
-  POP_INLINE VF power(VF gate) { return mul(gate, fma(mul(gate, gate), set1(0.0713548163f), set1(1.5957691216f))); }
-};
-template <class Act>
-POP_INLINE VF gate_times(VF gate, VF up) {
-  return mul(div(gate, add(set1(1.f), exp(sub(zero(), Act::power(gate))))), up);
 }
 
 // Elements of a plain type, widened.
