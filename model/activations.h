@@ -67,7 +67,7 @@ class Activations {
     masked = floats(rows * size_t(widest));
     delta = floats(rows * size_t(spec.d));
     cos_sin = floats(rows * size_t(spec.rope.dim));
-    if (!spec.windows.empty()) window_cos_sin = floats(rows * size_t(spec.rope.dim));
+    if (spec.window_rope) window_cos_sin = floats(rows * size_t(spec.rope.dim));
     logits = floats(std::min(rows, size_t(kLogitRows)) * size_t(spec.vocab));
     size_t act = 0;
     for (const ActType type : {ActType::F32, ActType::BF16, ActType::I16, ActType::I8})
@@ -100,7 +100,7 @@ class Activations {
   int32_t* kept(int row) { return reinterpret_cast<int32_t*>(kept_lists_.data()) + size_t(row) * widest_; }
 
   AlignedBuffer x, normed, qkv, attended, gate_up, h, masked, delta, cos_sin, logits, partial, sums;
-  AlignedBuffer window_cos_sin;  // as cos_sin, of layers with a window
+  AlignedBuffer window_cos_sin;  // as cos_sin, of layers with positions of their own
   AlignedBuffer packed[3];       // x of a site prepared for up to three (arithmetic, layout) pairs
   AttentionPlan attention;
   RoutingScratch routing;

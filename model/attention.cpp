@@ -155,7 +155,8 @@ void finish_qkv(const Pass& pass, int layer, int r) {
   const KernelTable& k = *pass.run.kernels;
   const int width = s.q_dim() + 2 * s.kv_dim();
   const LayerVectors& vectors = pass.model.vectors[size_t(layer)];
-  const AlignedBuffer& cos_sin = s.window(layer) == 0 ? pass.scratch.cos_sin : pass.scratch.window_cos_sin;
+  const bool own = s.window_rope && s.window(layer) != 0;
+  const AlignedBuffer& cos_sin = own ? pass.scratch.window_cos_sin : pass.scratch.cos_sin;
   const float* angles = f32(cos_sin) + size_t(r) * size_t(s.rope.dim);
   float* const q = f32(pass.scratch.qkv) + size_t(r) * size_t(width);
   if (s.qkv_bias) k.add(vectors.qkv_bias.data(), width, q);

@@ -112,8 +112,7 @@ void prepare(Activations& scratch, const Model& model, std::span<const ForwardRo
       fail("token id: expected 0 to {}, found {}", model.spec.vocab - 1, rows[r].token);
     const size_t angles = r * size_t(model.spec.rope.dim);
     model.rope.angles(scratch.positions[r], f32(scratch.cos_sin) + angles);
-    if (!model.spec.windows.empty())
-      model.window_rope.angles(scratch.positions[r], f32(scratch.window_cos_sin) + angles);
+    if (model.spec.window_rope) model.window_rope.angles(scratch.positions[r], f32(scratch.window_cos_sin) + angles);
     model.embed(rows[r].token, f32(scratch.x) + r * size_t(model.spec.d));
     if (rows[r].wants_logits) scratch.wanted.push_back(int(r));
   }

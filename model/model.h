@@ -51,7 +51,7 @@ struct Model {
   }
 
   ModelSpec spec;
-  RopeTable rope, window_rope;  // window_rope: of layers with a window
+  RopeTable rope, window_rope;  // window_rope: where spec.window_rope is, of layers with a window
   std::vector<LayerWeights> layers;
   std::vector<const FfnWeights*> ffns;  // of all layers: an FFN's number is its place here
   std::vector<int> first_ffn;           // [layers] number of a layer's first
@@ -77,7 +77,7 @@ struct Model {
   // Of texts; LongRoPE has other angles for those longer than the original context.
   void set_context(int tokens) {
     rope = RopeTable(spec.rope, tokens);
-    window_rope = spec.window_rope ? RopeTable(*spec.window_rope, tokens) : rope;
+    if (spec.window_rope) window_rope = RopeTable(*spec.window_rope, tokens);
   }
   void embed(int32_t token, float* out) const;  // out: [d], scaled
   // Gives back the pages that embed() touched: where the file lies in large folios, they add up to the whole table.
