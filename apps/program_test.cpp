@@ -34,6 +34,8 @@ const Words kCommon = {"method",
                        "weights_read_share",
                        "block_weights_read_share",
                        "selected_share",
+                       "realised_ratio",
+                       "ffn_reads",
                        "layout"};
 
 TEST(Run, JsonHasTheFieldsOfTheContract) {

@@ -12,6 +12,14 @@ void bind_model_info(nb::module_& m) {
   nb::class_<ByteShare>(m, "ByteShare", "Bytes of the weights that a dense token reads in one part of the model.")
       .def_ro("part", &ByteShare::part)
       .def_ro("bytes", &ByteShare::bytes);
+  nb::class_<FfnInfo>(m, "FfnInfo", "The FFNs of one kind that a model has: dense, routed, shared.")
+      .def_ro("kind", &FfnInfo::kind)
+      .def_ro("count", &FfnInfo::count, "In all layers.")
+      .def_ro("per_token", &FfnInfo::per_token, "Those that a token goes through.")
+      .def_ro("f", &FfnInfo::f, "Channels of each.")
+      .def_ro("weights", &FfnInfo::weights)
+      .def_ro("weight_bytes", &FfnInfo::weight_bytes, "In memory, as laid out.")
+      .def_ro("weight_bytes_per_token", &FfnInfo::weight_bytes_per_token, "Those that a dense token reads.");
   nb::class_<ModelInfo>(m, "ModelInfo", "What a model file says, and how it was loaded.")
       .def_ro("path", &ModelInfo::path)
       .def_ro("architecture", &ModelInfo::architecture)
@@ -39,6 +47,7 @@ void bind_model_info(nb::module_& m) {
       .def_ro("chat_template", &ModelInfo::chat_template, "Its Jinja source; \"\": there is none.")
       .def_ro("tensor_types", &ModelInfo::tensor_types, "(type, number of tensors)")
       .def_ro("bytes_per_token", &ModelInfo::bytes_per_token, "Weights that a dense token reads.")
+      .def_ro("ffns", &ModelInfo::ffns, "The kinds of FFNs that there are.")
       .def_ro("weight_bytes", &ModelInfo::weight_bytes, "In memory, as laid out.")
       .def_ro("kv_bytes_per_token", &ModelInfo::kv_bytes_per_token)
       .def_ro("model_sha256", &ModelInfo::model_sha256)
@@ -57,6 +66,10 @@ void bind_model_info(nb::module_& m) {
 }
 
 void bind_plans(nb::module_& m) {
+  nb::class_<RealisedRatio>(m, "RealisedRatio", "What was left out, as a share of what ratio_of names.")
+      .def_ro("blocks", &RealisedRatio::blocks, "Of the weights of all blocks, experts that no token met included.")
+      .def_ro("active", &RealisedRatio::active, "Of those that a token goes through.")
+      .def_ro("total", &RealisedRatio::total, "Of the model's.");
   nb::class_<PrunePlanInfo>(m, "Plan", "What the pruning options of a session came to.")
       .def_ro("method", &PrunePlanInfo::method)
       .def_ro("ratio", &PrunePlanInfo::ratio)
@@ -80,7 +93,8 @@ void bind_plans(nb::module_& m) {
       .def_ro("level", &Engine::Planned::level)
       .def_ro("weight_bytes_per_token", &Engine::Planned::weight_bytes_per_token)
       .def_ro("weights_read_share", &Engine::Planned::weights_read_share)
-      .def_ro("selected_share", &Engine::Planned::selected_share);
+      .def_ro("selected_share", &Engine::Planned::selected_share)
+      .def_ro("realised", &Engine::Planned::realised, "What the ratio comes to by each of its definitions.");
 }
 
 }  // namespace
@@ -88,6 +102,11 @@ void bind_plans(nb::module_& m) {
 void bind_results(nb::module_& m) {
   bind_model_info(m);
   bind_plans(m);
+  nb::class_<FfnReads>(m, "FfnReads", "What a decoded token did with the FFNs of one kind: dense, routed, shared.")
+      .def_ro("kind", &FfnReads::kind)
+      .def_ro("per_token", &FfnReads::per_token, "How many it goes through, all layers together.")
+      .def_ro("weight_bytes_per_token", &FfnReads::weight_bytes_per_token)
+      .def_ro("left_out", &FfnReads::left_out, "Share of their weights; a candidate that was not chosen is left out.");
   nb::class_<ReadStats>(m, "ReadStats",
                         "Weights that decode read, counted from the lists given to the kernels; means over tokens.")
       .def_ro("tokens", &ReadStats::tokens)
@@ -95,6 +114,8 @@ void bind_results(nb::module_& m) {
       .def_ro("weights_read_share", &ReadStats::weights_read_share, "Of the dense model's bytes, head included.")
       .def_ro("block_weights_read_share", &ReadStats::block_weights_read_share, "The same without the head.")
       .def_ro("selected_share", &ReadStats::selected_share, "Block weights used, by element.")
+      .def_ro("realised", &ReadStats::realised, "What was left out, by each definition of the ratio.")
+      .def_ro("ffns", &ReadStats::ffns, "The same by kind of FFN.")
       .def_ro("selections", &ReadStats::selections);
   nb::class_<Timing>(m, "Timing", "Seconds and tokens of each phase.")
       .def_ro("prefill_s", &Timing::prefill_s)

@@ -42,7 +42,23 @@ ReadStats Engine::Impl::read_stats(const Sequence& sequence) const {
   stats.weights_read_share = (blocks + head) / double(dense_block_bytes + dense_head_bytes);
   stats.block_weights_read_share = blocks / double(dense_block_bytes);
   stats.selected_share = double(counts.elements_used) / tokens / double(block_elements);
+  LeftOut left_out{.attention = double(counts.attention_left_out) / tokens / block_weights.attention, .ffns = {}};
+  for (size_t kind = 0; kind < kFfnKinds; ++kind) {
+    const FfnCounts& ffns = counts.ffns[kind];
+    if (ffns.elements == 0) continue;
+    left_out.ffns[kind] = double(ffns.left_out) / double(ffns.elements);
+    stats.ffns.push_back({.kind = ffn_kind_name(FfnKind(kind)),
+                          .per_token = double(ffns.uses) / tokens,
+                          .weight_bytes_per_token = double(ffns.bytes) / tokens,
+                          .left_out = left_out.ffns[kind]});
+  }
+  stats.realised = realised(left_out);
   return stats;
+}
+
+RealisedRatio Engine::Impl::realised(const LeftOut& left_out) const {
+  const Ratios ratios = realised_ratios(block_weights, left_out, double(info.parameters));
+  return {.blocks = ratios.blocks, .active = ratios.active, .total = ratios.total};
 }
 
 void check_ids(std::span<const int32_t> ids, int vocab) {
@@ -108,18 +124,23 @@ Engine::Planned Engine::planned(const PruneSettings& prune) const {
   impl_->expect_weights();
   const std::span<const LayerWeights> layers = impl_->model->layers;
   const PruneOptions options = prune_options(prune, impl_->info.parameters);
-  const BlockWeights weights = count_weights(layers);
+  const BlockWeights& weights = impl_->block_weights;
   Planned out;
   PlannedReads reads;
+  LeftOut left_out;
   if (prune.method == "pop+") {
     out.level = column_level(options, weights);
     const SiteLevels levels = spread_level(layers, out.level, options.plus_rule);
     reads = planned_columns(layers, levels);
     // A session of this method would have been laid out for it.
     if (impl_->options.layout == "auto") reads.bytes = planned_column_bytes(layers, levels);
+    const SiteLevels shares = site_shares(layers);
+    left_out.attention = (shares[0] * levels[0] + shares[1] * levels[1]) / (shares[0] + shares[1]);
+    left_out.ffns.fill((2 * levels[2] + levels[3]) / 3);
   } else if (prune.method == "pop") {
     out.ffn_sparsity = ffn_sparsity(options, weights);
     reads = planned_rows(layers, out.ffn_sparsity, options.gamma.value_or(kDefaultGamma));
+    left_out.ffns.fill(out.ffn_sparsity);
   } else {
     fail("planned: expected pop or pop+, found \"{}\"", printable(prune.method));
   }
@@ -127,6 +148,7 @@ Engine::Planned Engine::planned(const PruneSettings& prune) const {
   out.weight_bytes_per_token = reads.bytes + head;
   out.weights_read_share = out.weight_bytes_per_token / (double(impl_->dense_block_bytes) + head);
   out.selected_share = reads.elements / double(impl_->block_elements);
+  out.realised = impl_->realised(left_out);
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/select.h"
 #include "model/activations.h"
 #include "model/forward.h"
+#include "prune/budget.h"
 #include "prune/calibration.h"
 #include "prune/registry.h"
 
@@ -30,6 +31,7 @@ struct Engine::Impl {
   std::unique_ptr<Activations> scratch_memory;
   std::string model_id;  // sha256 of the first MiB and size of every file, whatever EngineOptions::full_hash says
   uint64_t dense_block_bytes = 0, dense_head_bytes = 0, block_elements = 0;
+  BlockWeights block_weights;
 
   // Scratch for passes of up to `rows` rows; grown when a larger pass comes.
   Activations& scratch(int rows);
@@ -43,12 +45,14 @@ struct Engine::Impl {
   void allocate(std::span<const std::vector<int32_t>> sequences, const RunHooks& hooks, Calibration& calibration);
   PruneOptions prune_options(const PruneSettings& settings) const;  // with the calibration file read
   ReadStats read_stats(const Sequence& sequence) const;
+  RealisedRatio realised(const LeftOut& left_out) const;
   void expect_weights() const;  // throws Error if the engine was opened for its text side only
 
  private:
   void fill_info();
   void fill_tensor_types();
   void fill_arithmetic();
+  void fill_ffns();
 };
 
 // Tells an observer of a sequence's choices, and of what its partition came to.

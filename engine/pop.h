@@ -51,6 +51,7 @@ class Engine {
   struct Planned {
     double ffn_sparsity = 0, level = 0;
     double weight_bytes_per_token = 0, weights_read_share = 0, selected_share = 0;
+    RealisedRatio realised;  // what the ratio comes to by each of its definitions
   };
   Planned planned(const PruneSettings& prune) const;
 

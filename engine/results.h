@@ -17,6 +17,20 @@ struct PrunePlanInfo {  // what the settings came to
   double dense_bytes = 0, planned_bytes = 0, planned_bytes_without_candidates = 0;
 };
 
+// What a decoded token did with the FFNs of one kind: "dense" (of layers without experts), "routed", "shared".
+struct FfnReads {
+  std::string kind;
+  double per_token = 0;  // how many a token goes through, all layers together
+  double weight_bytes_per_token = 0;
+  double left_out = 0;  // share of their weights; a candidate that was not chosen is left out
+};
+
+// What was left out, as a share of what ratio_of says: the weights of all blocks (experts that no token went through count
+// like those met), of the blocks that a token goes through, of the model.
+struct RealisedRatio {
+  double blocks = 0, active = 0, total = 0;
+};
+
 // Weights read by decode, counted from the index lists handed to the kernels, in 64-byte lines; means over decoded tokens.
 struct ReadStats {
   uint64_t tokens = 0;
@@ -24,7 +38,9 @@ struct ReadStats {
   double weights_read_share = 0;        // of the dense model's bytes, head included
   double block_weights_read_share = 0;  // blocks only
   double selected_share = 0;            // block weights used, by element
-  uint64_t selections = 0;              // choices made from a list, all layers and sites; 0 for dense
+  RealisedRatio realised;
+  std::vector<FfnReads> ffns;  // the kinds that the model has
+  uint64_t selections = 0;     // choices made from a list, all layers and sites; 0 for dense
 };
 
 struct ProfilePart {  // of the wall time; sync: the calling thread waited for the others
@@ -100,6 +116,13 @@ struct ByteShare {
   uint64_t bytes;
 };
 
+struct FfnInfo {  // of one kind, as FfnReads names them
+  std::string kind;
+  int count = 0, per_token = 0, f = 0;  // in all layers; those that a token goes through; their width
+  uint64_t weights = 0;
+  uint64_t weight_bytes = 0, weight_bytes_per_token = 0;  // as laid out; dense
+};
+
 struct ModelInfo {
   std::string path, architecture, name, file_type, load_as;  // load_as: "" or the type asked for
   uint64_t file_bytes = 0, parameters = 0;
@@ -109,6 +132,7 @@ struct ModelInfo {
   std::string rope_scaling, tokenizer_model, tokenizer_pre, chat_template;  // chat_template: its source, "" if none
   std::vector<std::pair<std::string, int>> tensor_types;                    // name, count
   std::vector<ByteShare> bytes_per_token;                                   // dense decode
+  std::vector<FfnInfo> ffns;                                                // the kinds that there are
   uint64_t weight_bytes = 0;                                                // resident, as laid out
   uint64_t kv_bytes_per_token = 0;
   std::string model_sha256, isa, activations_decode, activations_prefill, kv, layout, bos;

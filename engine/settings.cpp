@@ -241,30 +241,59 @@ void Engine::Impl::fill_tensor_types() {
   }
 }
 
+namespace {
+
+uint64_t all_bytes(const Matrix& w) {
+  return uint64_t(bytes_read(w, {nullptr, w.layout == Layout::Rows ? w.rows / w.unit : w.cols}));
+}
+
+}  // namespace
+
+void Engine::Impl::fill_ffns() {
+  std::array<FfnInfo, kFfnKinds> kinds;
+  std::array<double, kFfnKinds> bytes = {}, uses = {};  // of a token: k of E experts
+  for (const LayerWeights& layer : model->layers)
+    for (const FfnWeights& ffn : layer.ffns) {
+      const auto kind = size_t(kind_of(layer, ffn));
+      const uint64_t whole = all_bytes(ffn.gate_up) + all_bytes(ffn.down);
+      ++kinds[kind].count;
+      kinds[kind].f = ffn.f();
+      kinds[kind].weights += uint64_t(elements(ffn.gate_up) + elements(ffn.down));
+      kinds[kind].weight_bytes += whole;
+      bytes[kind] += double(whole) * ffn.use;
+      uses[kind] += ffn.use;
+    }
+  for (size_t kind = 0; kind < kFfnKinds; ++kind) {
+    if (kinds[kind].count == 0) continue;
+    kinds[kind].kind = ffn_kind_name(FfnKind(kind));
+    kinds[kind].per_token = int(std::lround(uses[kind]));
+    kinds[kind].weight_bytes_per_token = uint64_t(std::llround(bytes[kind]));
+    info.ffns.push_back(kinds[kind]);
+  }
+}
+
 // What depends on the weights as they were laid out.
 void Engine::Impl::fill_arithmetic() {
-  uint64_t attention = 0, router = 0;
-  double ffn = 0;
-  const auto all = [](const Matrix& w) {
-    return uint64_t(bytes_read(w, {nullptr, w.layout == Layout::Rows ? w.rows / w.unit : w.cols}));
-  };
-  double experts = 0, elements = 0;  // in shares of a token: k of E experts
+  uint64_t attention = 0, router = 0, ffns = 0;
+  double elements = 0;  // in shares of a token: k of E experts
   for (const LayerWeights& w : model->layers) {
-    attention += all(w.q) + all(w.k) + all(w.v) + all(w.o);
-    for (const FfnWeights& f : w.ffns) (f.expert < 0 ? ffn : experts) += double(all(f.gate_up) + all(f.down)) * f.use;
+    attention += all_bytes(w.q) + all_bytes(w.k) + all_bytes(w.v) + all_bytes(w.o);
     for (const Matrix* m : {&w.router, &w.shared_gate})
-      if (m->rows > 0) router += all(*m);
+      if (m->rows > 0) router += all_bytes(*m);
     for_each_matrix(w, [&](const Matrix& m, double use) { elements += double(m.rows) * double(m.cols) * use; });
   }
-  dense_block_bytes = attention + uint64_t(std::llround(ffn + experts)) + router;
-  block_elements = uint64_t(std::llround(elements));
-  dense_head_bytes = all(model->head);
+  fill_ffns();
   info.bytes_per_token = {{"attention", attention}};
-  if (ffn > 0) info.bytes_per_token.push_back({model->spec.moe.experts > 0 ? "shared ffn" : "ffn", uint64_t(ffn)});
-  if (experts > 0) {
-    info.bytes_per_token.push_back({"experts", uint64_t(std::llround(experts))});
-    info.bytes_per_token.push_back({"router", router});
+  for (const FfnInfo& ffn : info.ffns) {
+    ffns += ffn.weight_bytes_per_token;
+    const std::string part = info.experts == 0 ? "ffn" : ffn.kind == "routed" ? "experts" : ffn.kind + " ffn";
+    info.bytes_per_token.push_back({part, ffn.weight_bytes_per_token});
   }
+  if (router > 0) info.bytes_per_token.push_back({"router", router});
+  dense_block_bytes = attention + ffns + router;
+  block_elements = uint64_t(std::llround(elements));
+  block_weights = count_weights(model->layers);
+  dense_head_bytes = all_bytes(model->head);
   info.bytes_per_token.push_back({"head", dense_head_bytes});
   info.weight_bytes = model->weights.matrix_bytes();
   info.from_cache = model->from_cache;

@@ -260,11 +260,13 @@ void count_reads(const Pass& pass, Site site, int place, const SiteTargets& targ
     const IndexList list = read_list(w, selection);
     const uint64_t bytes = sequence.cached_bytes(site, place, i, w, list, list.index == nullptr || selection.lasting);
     sequence.reads.block_bytes += bytes;
+    if (of_ffn(site)) sequence.reads.of(pass.model, place).bytes += bytes;
     pass.run.watch.profile.bytes[size_t(part_of(site))] += bytes;
     sequence.reads.elements_used += by_rows      ? uint64_t(selection.list.count) * uint64_t(w.unit) * uint64_t(w.cols)
                                     : by_columns ? uint64_t(selection.list.count) * uint64_t(w.rows)
                                                  : uint64_t(w.rows) * uint64_t(w.cols);
   }
+  sequence.reads.count_choice(pass.model, site, place, selection);
 }
 
 }  // namespace

@@ -76,6 +76,8 @@ void project_gate_first(const Pass& pass, int layer, const float* x, TargetsOf t
     }
     gate_mul(pass)(y, selection.list, 0, selection.list.count, h);
     sequence.reads.block_bytes += bytes;
+    sequence.reads.of(pass.model, pass.ffns[r]).bytes += bytes;
+    sequence.reads.count_choice(pass.model, Site::GateUp, pass.ffns[r], selection);
     sequence.reads.elements_used += (f + uint64_t(selection.list.count)) * uint64_t(w.cols);
     pass.run.watch.profile.bytes[size_t(Part::GateUp)] += bytes;
     if (pass.run.counts_forward) pass.run.forward_bytes += bytes;

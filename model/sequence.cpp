@@ -2,6 +2,27 @@
 
 namespace pop {
 
+void ReadCounts::count_choice(const Model& model, Site site, int place, const Selection& selection) {
+  const bool by_columns = selection.kind == Selection::Kind::Columns;
+  const auto left = [&](const Matrix& w) {
+    return by_columns ? uint64_t(w.rows) * uint64_t(w.cols - selection.list.count) : 0;
+  };
+  if (!of_ffn(site)) {
+    const LayerWeights& w = model.layers[size_t(place)];
+    attention_left_out += site == Site::O ? left(w.o) : left(w.q) + left(w.k) + left(w.v);
+    return;
+  }
+  const FfnWeights& w = *model.ffns[size_t(place)];
+  FfnCounts& counts = of(model, place);
+  if (site == Site::GateUp) {
+    ++counts.uses;
+    counts.elements += uint64_t(w.f()) * uint64_t(w.gate_up.cols) * 3;
+    counts.left_out += left(w.gate_up);
+  } else {
+    counts.left_out += left(w.down) * (selection.zero_rest ? 3 : 1);  // a channel's gate and up rows go with its column
+  }
+}
+
 uint64_t Sequence::cached_bytes(Site site, int place, int matrix, const Matrix& w, IndexList list, bool lasting) {
   const size_t at = (size_t(place) * kSites + size_t(site)) * 3 + size_t(matrix);
   if (counted_.size() <= at) counted_.resize((size_t(place) + 1) * kSites * 3);

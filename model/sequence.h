@@ -12,11 +12,27 @@
 
 namespace pop {
 
+// Of the FFNs of one kind.
+struct FfnCounts {
+  uint64_t uses = 0;  // times that a token went through one
+  uint64_t bytes = 0;
+  uint64_t elements = 0, left_out = 0;  // weights of those it went through; of them, what the choice left out
+};
+
 // Sums over the decoded tokens of a sequence. Bytes are those a lone decode reads: counted from the lists and the layout.
 struct ReadCounts {
   uint64_t tokens = 0;
   uint64_t block_bytes = 0, head_bytes = 0;
   uint64_t elements_used = 0;  // of the blocks' matrices, candidates' gate and up rows counted
+  uint64_t attention_left_out = 0;
+  FfnCounts ffns[kFfnKinds];  // by FfnKind
+  FfnCounts& of(const Model& model, int ffn) {
+    const FfnWeights& w = *model.ffns[size_t(ffn)];
+    return ffns[size_t(kind_of(model.layers[size_t(w.layer)], w))];
+  }
+  // What a token's selection at a site leaves out: its columns, or at Down, whole channels (a candidate that was not chosen
+  // among them). place: the layer, at GateUp and Down the FFN.
+  void count_choice(const Model& model, Site site, int place, const Selection& selection);
 };
 
 // The reachable units of one FFN, copied together in ascending order so that decode streams.

@@ -37,6 +37,9 @@ BlockWeights count_weights(std::span<const LayerWeights> layers) {
       const double all = elements(ffn.gate_up) + elements(ffn.down);
       weights.ffn += all;
       weights.active_ffn += all * ffn.use;
+      const auto kind = static_cast<size_t>(kind_of(layer, ffn));
+      weights.kinds[kind] += all;
+      weights.active_kinds[kind] += all * ffn.use;
     }
   }
   return weights;
@@ -64,6 +67,15 @@ double ffn_sparsity(const PruneOptions& options, const BlockWeights& weights) {
 double ratio_of_sparsity(const PruneOptions& options, const BlockWeights& weights, double p) {
   if (!options.ffn_sparsity) return options.ratio.value_or(kDefaultRatio);
   return p * prunable(options, weights) / ratio_base(options, weights);
+}
+
+Ratios realised_ratios(const BlockWeights& weights, const LeftOut& left_out, double total_weights) {
+  double all = weights.attention * left_out.attention, active = all;
+  for (size_t kind = 0; kind < kFfnKinds; ++kind) {
+    all += weights.kinds[kind] * left_out.ffns[kind];
+    active += weights.active_kinds[kind] * left_out.ffns[kind];
+  }
+  return {.blocks = all / weights.all(), .active = active / weights.active(), .total = all / total_weights};
 }
 
 double column_level(const PruneOptions& options, const BlockWeights& weights) {

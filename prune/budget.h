@@ -1,5 +1,6 @@
 // From the ratio a user types to what a method may keep (pop-method section 2).
 #pragma once
+#include <array>
 #include <span>
 
 #include "prune/policy.h"
@@ -17,6 +18,7 @@ double elements(const Matrix& w);  // rows * cols
 struct BlockWeights {
   double attention = 0, ffn = 0;
   double active_ffn = 0;  // of the experts that a token uses; without experts all of ffn
+  std::array<double, kFfnKinds> kinds = {}, active_kinds = {};  // both by FfnKind
   double all() const { return attention + ffn; }
   double active() const { return attention + active_ffn; }
 };
@@ -31,6 +33,17 @@ double ratio_base(const PruneOptions& options, const BlockWeights& weights);
 double ffn_sparsity(const PruneOptions& options, const BlockWeights& weights);
 // The ratio that was asked for, or that the FFN sparsity p asked for comes to.
 double ratio_of_sparsity(const PruneOptions& options, const BlockWeights& weights, double p);
+
+// The other way round: what shares of the weights that tokens go through were left out comes to as a ratio of each
+// kind. Of all experts, those that were met stand for those that were not.
+struct LeftOut {
+  double attention = 0;
+  std::array<double, kFfnKinds> ffns = {};  // by FfnKind
+};
+struct Ratios {
+  double blocks = 0, active = 0, total = 0;
+};
+Ratios realised_ratios(const BlockWeights& weights, const LeftOut& left_out, double total_weights);
 
 // pop+: v at options.ratio, the share of every block matrix. Throws Error above kMaxLevel (names the largest possible
 // ratio).

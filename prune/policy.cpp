@@ -2,6 +2,11 @@
 
 namespace pop {
 
+const char* ffn_kind_name(FfnKind kind) {
+  constexpr const char* kNames[] = {"dense", "routed", "shared"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 const char* site_name(Site site) {
   constexpr const char* kNames[kSites] = {"qkv", "o", "gate_up", "down"};
   return kNames[static_cast<int>(site)];

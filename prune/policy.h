@@ -51,6 +51,11 @@ struct FfnWeights {
   int f() const { return down.cols; }
 };
 
+// Dense: the one of a layer without experts. Routed: a router chooses it. Shared: every token goes through it beside those.
+enum class FfnKind : uint8_t { Dense, Routed, Shared };
+constexpr int kFfnKinds = 3;
+const char* ffn_kind_name(FfnKind kind);  // "dense", "routed", "shared"
+
 // The weights a policy may look at, per layer. Views; they outlive the policy.
 struct LayerWeights {
   Matrix q, k, v, o;             // [q_dim, d], [kv_dim, d], [kv_dim, d], [d, q_dim]
@@ -58,6 +63,10 @@ struct LayerWeights {
   // Of a mixture of experts, else of no rows; always read whole, and no part of what ratios are shares of.
   Matrix router = {}, shared_gate = {};  // [experts, d]; [1, d]: none without a shared expert
 };
+
+inline FfnKind kind_of(const LayerWeights& layer, const FfnWeights& ffn) {
+  return ffn.expert >= 0 ? FfnKind::Routed : layer.router.rows > 0 ? FfnKind::Shared : FfnKind::Dense;
+}
 
 // All FFNs of some layers in order: an FFN's place in this list is its number everywhere.
 std::vector<const FfnWeights*> ffns_of(std::span<const LayerWeights> layers);

@@ -212,6 +212,54 @@ TEST(Reads, CountedBytesOfPopAreTheFormulas) {
     }
 }
 
+// By hand, of tiny-qwen2moe (width 64): blocks of 36,864 attention weights; one dense FFN of 128 channels, twice 6 experts of 64,
+// twice a shared one of 96, at 192 weights a channel. Of 245,760 in all blocks a token goes through 147,456. p = 0.2 * 245,760 /
+// 208,896 = 0.2353: 30 of 128, 15 of 64 and 23 of 96 channels go; gamma 0.1 leaves 104, 52 and 78 of them to be looked at.
+TEST(Reads, WhatIsLeftOutIsCountedByKindOfFfn) {
+  Engine engine({.model = kQwen2Moe, .context = 64});
+  const auto reads_of = [&](const PruneSettings& settings) {
+    return engine.session(settings)->generate(ids_of(9, 20), {.max_tokens = 12, .ignore_eos = true}).reads;
+  };
+  const ReadStats pop = reads_of({.method = "pop", .ratio = 0.2});
+  EXPECT_NEAR(pop.realised.blocks,
+              (128 * 192 * 30 / 128. + 12 * 64 * 192 * 15 / 64. + 2 * 96 * 192 * 23 / 96.) / 245760, 1e-12);
+  EXPECT_NEAR(pop.realised.active, (128 * 192 * 30 / 128. + 4 * 64 * 192 * 15 / 64. + 2 * 96 * 192 * 23 / 96.) / 147456,
+              1e-12);
+  EXPECT_NEAR(pop.realised.total * double(engine.info().parameters), pop.realised.blocks * 245760, 1e-6);
+  ASSERT_EQ(pop.ffns.size(), 3u);
+  const struct {
+    const char* kind;
+    double per_token, left_out, bytes;
+  } expected[] = {{"dense", 1, 30 / 128., 104 * 512 + 98 * 256},
+                  {"routed", 4, 15 / 64., 4 * (52 * 512 + 49 * 256)},
+                  {"shared", 2, 23 / 96., 2 * (78 * 512 + 73 * 256)}};
+  for (size_t i = 0; i < 3; ++i) {
+    SCOPED_TRACE(expected[i].kind);
+    EXPECT_EQ(pop.ffns[i].kind, expected[i].kind);
+    EXPECT_EQ(pop.ffns[i].per_token, expected[i].per_token);
+    EXPECT_NEAR(pop.ffns[i].left_out, expected[i].left_out, 1e-12);
+    EXPECT_NEAR(pop.ffns[i].weight_bytes_per_token, expected[i].bytes, 1e-6);
+    EXPECT_EQ(engine.info().ffns[i].kind, expected[i].kind);
+    EXPECT_EQ(engine.info().ffns[i].per_token, expected[i].per_token);
+  }
+  EXPECT_EQ(engine.info().ffns[1].count, 12);
+  EXPECT_EQ(engine.info().ffns[1].weight_bytes, 12u * 64 * 192 * 4);
+  EXPECT_EQ(engine.info().ffns[1].weight_bytes_per_token, 4u * 64 * 192 * 4);
+  EXPECT_NEAR(engine.planned({.method = "pop", .ratio = 0.2}).realised.blocks, 0.2, 1e-12);
+  EXPECT_NEAR(engine.planned({.method = "pop", .ratio = 0.2}).realised.active, 0.2 * 245760 / 208896 * 110592 / 147456,
+              1e-12);
+  // Experts that stay whole leave nothing out, the others what they did.
+  const ReadStats whole = reads_of({.method = "pop", .ratio = 0.2, .min_tokens = 1000, .few_tokens = "dense"});
+  EXPECT_EQ(whole.ffns[1].left_out, 0);
+  EXPECT_EQ(whole.ffns[2].left_out, 23 / 96.);
+  // Where no candidate is looked at in vain, what is not left out is what was used.
+  for (const char* method : {"dense", "random", "pop+", "wina"}) {
+    const ReadStats reads = reads_of({.method = method});
+    EXPECT_NEAR(reads.realised.active, 1 - reads.selected_share, 1e-12) << method;
+    EXPECT_EQ(reads.realised.active > 0, method != std::string("dense")) << method;
+  }
+}
+
 TEST(Methods, ThoseThatCannotSayWhy) {
   Engine engine({.model = kMixtral, .context = 64});
   for (const char* method : {"griffin", "probe"}) EXPECT_THROW(engine.session({.method = method}), Exception);

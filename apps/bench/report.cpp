@@ -78,6 +78,8 @@ Json row_json(const Report& report, const Row& row) {
   json["forward_bytes"] = only(decode, row.forward_bytes);
   json["weights_read_share"] = only(decode, row.reads.weights_read_share);
   json["selected_share"] = only(decode, row.reads.selected_share);
+  json["realised_ratio_blocks"] = only(decode, row.reads.realised.blocks);
+  json["realised_ratio_active"] = only(decode, row.reads.realised.active);
   json["read_gbps"] = only(decode, r.read_bytes_per_s / 1e9);
   json["roof_gbps"] = r.roof / 1e9;
   json["share_of_roof"] = only(decode, r.share_of_roof);

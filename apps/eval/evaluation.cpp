@@ -45,6 +45,8 @@ int finish(const EvalArgs& args, Json json, bool complete, const ModelInfo& info
       fmt::print("  {:<22}{:.1f} MB, {:.3f} of dense (blocks {:.3f}); used {:.3f} of the blocks' elements\n",
                  "read per token", reads.weight_bytes_per_token / 1e6, reads.weights_read_share,
                  reads.block_weights_read_share, reads.selected_share);
+    if (const std::string realised = describe_realised(reads); !realised.empty())
+      fmt::print("  {:<22}{}\n", "ratio realised", realised);
   }
   return complete ? kDone : kInterrupted;
 }

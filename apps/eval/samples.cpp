@@ -67,8 +67,8 @@ Json to_json(const Sample& s, const Json& run) {
 Json run_identity(const ModelInfo& info, const PrunePlanInfo& plan, const PruneSettings& settings) {
   Json run;
   add_common(run, info, plan, {});
-  for (const char* name :
-       {"threads", "weight_bytes_per_token", "weights_read_share", "block_weights_read_share", "selected_share"})
+  for (const char* name : {"threads", "weight_bytes_per_token", "weights_read_share", "block_weights_read_share",
+                           "selected_share", "realised_ratio", "ffn_reads"})
     run.erase(name);
   if (settings.seed) run["seed"] = *settings.seed;
   if (!settings.partition.empty()) run["partition"] = settings.partition;

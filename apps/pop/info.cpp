@@ -47,7 +47,7 @@ uint64_t peak_memory() {
   return uint64_t(usage.ru_maxrss) * 1024;
 }
 
-Json to_json(const ModelInfo& info, const std::vector<Saving>& saved) {
+Json info_json(const ModelInfo& info, const std::vector<Saving>& saved) {
   Json json;
   json["path"] = info.path;
   json["architecture"] = info.architecture;
@@ -76,6 +76,14 @@ Json to_json(const ModelInfo& info, const std::vector<Saving>& saved) {
   for (const auto& [type, count] : info.tensor_types) json["tensor_types"][type] = count;
   json["bytes_per_token"] = Json::object();
   for (const ByteShare& part : info.bytes_per_token) json["bytes_per_token"][part.part] = part.bytes;
+  json["ffns"] = Json::object();
+  for (const FfnInfo& ffn : info.ffns)
+    json["ffns"][ffn.kind] = {{"count", ffn.count},
+                              {"per_token", ffn.per_token},
+                              {"f", ffn.f},
+                              {"weights", ffn.weights},
+                              {"weight_bytes", ffn.weight_bytes},
+                              {"weight_bytes_per_token", ffn.weight_bytes_per_token}};
   json["weight_bytes"] = info.weight_bytes;
   json["kv_bytes_per_token"] = info.kv_bytes_per_token;
   json["savings"] = Json::array();
@@ -85,7 +93,8 @@ Json to_json(const ModelInfo& info, const std::vector<Saving>& saved) {
                                {"ffn_sparsity", s.planned.ffn_sparsity},
                                {"weight_bytes_per_token", s.planned.weight_bytes_per_token},
                                {"weights_read_share", s.planned.weights_read_share},
-                               {"selected_share", s.planned.selected_share}});
+                               {"selected_share", s.planned.selected_share},
+                               {"realised_ratio", to_json(s.planned.realised)}});
   json["memory"] = {{"weights", info.weight_bytes},
                     {"kv_cache", info.kv_bytes_per_token * uint64_t(info.context)},
                     {"peak", peak_memory()}};
@@ -143,6 +152,17 @@ void print_model(const ModelInfo& info) {
                                 info.activations_decode, info.activations_prefill, info.layout));
 }
 
+void print_ffns(const ModelInfo& info) {
+  fmt::print("\nIts FFNs\n");
+  std::vector<std::vector<std::string>> rows = {
+      {"  kind", "in the model", "width", "in memory", "for a token", "read by it"}};
+  for (const FfnInfo& ffn : info.ffns)
+    rows.push_back({"  " + ffn.kind, fmt::format("{}", ffn.count), fmt::format("{}", ffn.f),
+                    megabytes(double(ffn.weight_bytes)), fmt::format("{}", ffn.per_token),
+                    megabytes(double(ffn.weight_bytes_per_token))});
+  fmt::print("{}", table(rows));
+}
+
 void print_bytes(const ModelInfo& info, const std::vector<Saving>& saved) {
   double total = 0;
   for (const ByteShare& part : info.bytes_per_token) total += double(part.bytes);
@@ -153,15 +173,21 @@ void print_bytes(const ModelInfo& info, const std::vector<Saving>& saved) {
                     fmt::format("{:.1f}%", total > 0 ? 100 * double(part.bytes) / total : 0)});
   rows.push_back({"  total", megabytes(total), ""});
   fmt::print("{}", table(rows));
+  if (info.experts > 0) print_ffns(info);
   if (saved.empty()) return;
   fmt::print("\nWhat pruning saves (planned)\n");
   rows = {{"  method", "ratio", "FFN pruned", "MB/token", "of dense", "blocks used"}};
-  for (const Saving& s : saved)
+  if (info.experts > 0) rows[0].insert(rows[0].end(), {"ratio of active", "of blocks"});
+  for (const Saving& s : saved) {
     rows.push_back({fmt::format("  {}", s.method), fmt::format("{:.1f}", s.ratio),
                     s.planned.ffn_sparsity > 0 ? fmt::format("{:.1f}%", 100 * s.planned.ffn_sparsity) : "-",
                     fmt::format("{:.1f}", s.planned.weight_bytes_per_token / 1e6),
                     fmt::format("{:.1f}%", 100 * s.planned.weights_read_share),
                     fmt::format("{:.1f}%", 100 * s.planned.selected_share)});
+    if (info.experts > 0)
+      for (const double ratio : {s.planned.realised.active, s.planned.realised.blocks})
+        rows.back().push_back(fmt::format("{:.3f}", ratio));
+  }
   fmt::print("{}", table(rows));
 }
 
@@ -169,7 +195,7 @@ int info(const InfoArgs& args) {
   Engine engine = make_engine(args.engine, args.output);
   const auto saved = savings(engine);
   if (args.output.json) {
-    print_json(to_json(engine.info(), saved));
+    print_json(info_json(engine.info(), saved));
     return kDone;
   }
   print_model(engine.info());

@@ -56,7 +56,8 @@ for this prompt and this token. No training, no calibration text.
 --ratio R    How much is pruned: share of all weights of the blocks (attention
              and FFN), 0.2 by default. Only FFN channels are skipped, so the
              FFN loses more than R. --ffn-sparsity P sets that share directly;
-             --ratio-of total counts the embeddings and the head too.
+             --ratio-of total counts the embeddings and the head too, active
+             of a mixture of experts only those that a token goes through.
 --gamma G    How wide C is, as a share of the FFN's channels, 0.1 by default.
              0: the prompt decides everything (method `fixed`). Large: every
              token decides everything (method `full`). A wider C follows the

@@ -49,7 +49,22 @@ void add_common(Json& json, const ModelInfo& info, const PrunePlanInfo& plan, co
   json["weights_read_share"] = measured ? Json(reads.weights_read_share) : Json(nullptr);
   json["block_weights_read_share"] = measured ? Json(reads.block_weights_read_share) : Json(nullptr);
   json["selected_share"] = measured ? Json(reads.selected_share) : Json(nullptr);
+  json["realised_ratio"] = measured ? to_json(reads.realised) : Json(nullptr);
+  json["ffn_reads"] = measured ? to_json(reads.ffns) : Json(nullptr);
   json["layout"] = info.layout;
+}
+
+Json to_json(const RealisedRatio& realised) {
+  return {{"blocks", realised.blocks}, {"active", realised.active}, {"total", realised.total}};
+}
+
+Json to_json(const std::vector<FfnReads>& ffns) {
+  Json json = Json::object();
+  for (const FfnReads& reads : ffns)
+    json[reads.kind] = {{"per_token", reads.per_token},
+                        {"weight_bytes_per_token", reads.weight_bytes_per_token},
+                        {"left_out", reads.left_out}};
+  return json;
 }
 
 Json run_json(const ModelInfo& info, const PrunePlanInfo& plan, const GenerateResult& result) {
@@ -133,7 +148,16 @@ std::string describe(const GenerateResult& result) {
   if (result.reads.tokens > 0)
     out += fmt::format(", {:.1f} MB of weights per token ({:.3f} of dense)", result.reads.weight_bytes_per_token / 1e6,
                        result.reads.weights_read_share);
+  if (const std::string realised = describe_realised(result.reads); !realised.empty()) out += ", " + realised;
   return out;
+}
+
+std::string describe_realised(const ReadStats& reads) {
+  const bool experts =
+      std::any_of(reads.ffns.begin(), reads.ffns.end(), [](const auto& f) { return f.kind == "routed"; });
+  if (!experts || reads.realised.active == 0) return "";
+  return fmt::format("left out {:.3f} of a token's blocks, {:.3f} of all blocks", reads.realised.active,
+                     reads.realised.blocks);
 }
 
 std::string profile_table(const std::vector<ProfilePart>& profile) {

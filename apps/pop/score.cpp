@@ -134,6 +134,7 @@ void print_text(const Engine& engine, const PrunePlanInfo& plan, const ScoreRequ
     rows.push_back({fmt::format("  \"{}\"", printable(engine.token_text(top.id))), fmt::format("{}", top.id),
                     fmt::format("{:.4f}", top.logit)});
   fmt::print("{}", table(rows));
+  if (const std::string realised = describe_realised(result.reads); !realised.empty()) fmt::print("{}\n", realised);
   if (plan.method != "dense" && result.reads.tokens == 0)
     fmt::print(
         "nothing was decoded, so nothing was pruned: --split K sends the tokens after the first K through decode\n");

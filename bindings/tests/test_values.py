@@ -72,6 +72,12 @@ def test_generate_is_the_programs(path, options):
     assert ours.finish_reason == theirs["finish_reason"]
     for name in ("weight_bytes_per_token", "weights_read_share", "block_weights_read_share", "selected_share"):
         assert getattr(ours.reads, name) == pytest.approx(theirs[name], rel=1e-6)
+    realised = ours.reads.realised
+    assert (realised.blocks, realised.active, realised.total) == pytest.approx(
+        [theirs["realised_ratio"][name] for name in ("blocks", "active", "total")], rel=1e-6)
+    assert {f.kind: [f.per_token, f.weight_bytes_per_token, f.left_out] for f in ours.reads.ffns} == {
+        kind: pytest.approx([f["per_token"], f["weight_bytes_per_token"], f["left_out"]], rel=1e-6)
+        for kind, f in theirs["ffn_reads"].items()}
     plan = session.plan
     assert (plan.method, plan.ratio) == (theirs["method"], pytest.approx(theirs["ratio"]))
     assert (plan.ratio_of, plan.ffn_sparsity) == (theirs["ratio_of"], pytest.approx(theirs["ffn_sparsity"]))
