@@ -9,6 +9,7 @@ Sets, in the order they run; each replaces its own files in bench/results/:
   batch    1 to 16 sequences
   ratio    0 to 0.6, 1 and 2 threads: the model of other bandwidths is fitted to it
   paper    Llama-2-7B, 128 tokens in, 128 out, batch 1 (all 32 layers in q4_0) and 10
+  moe      mixtures of experts: beside llama.cpp, and what pruning gains over dense
   kernels  every weight product alone
 """
 import argparse
@@ -24,9 +25,10 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULTS = HERE / "results"
-SETS = ["peers", "types", "pop", "context", "batch", "ratio", "paper", "kernels"]
+SETS = ["peers", "types", "pop", "context", "batch", "ratio", "paper", "moe", "kernels"]
 DEFAULT_MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 TYPES = ["f16", "bf16", "q8_0", "q4_0", "q4_1", "q4_k", "q5_k", "q6_k", "iq4_nl"]
+MIXTURES = [("qwen3-30b-a3b", 8), ("qwen1.5-moe-a2.7b", 8)]  # shape, layers; 3 and 3.5 GB
 PAPER_METHODS = "dense,pop:0.2,pop:0.4,fixed:0.2,fixed:0.4,full:0.2,full:0.4"
 PAPER_PLUS = "dense,pop+:0.2,pop+:0.4"
 
@@ -53,14 +55,17 @@ class Runner:
         source = ["-m", model] if not isinstance(model, tuple) else ["--shape", model[0], "--type", model[1], "--layers", model[2]]
         self.run([self.options.pop, "bench", "decode", *source, *arguments, "--csv", RESULTS / f"{name}.csv"])
 
+    def compare(self, csv, systems):
+        return [sys.executable, HERE / "compare_peers.py", "--pop", self.options.pop, "--csv", csv, "--systems", systems, "--venv",
+                self.options.venv, "--scratch", self.options.scratch, *(["--ik", self.options.ik] if self.options.ik else []),
+                *(["--wrap", shlex.join(self.options.wrap)] if self.options.wrap else [])]
+
     def peers(self):
         quick = self.options.quick
         csv, systems = RESULTS / "peers.csv", RESULTS / "peers_systems.csv"
         for path in (csv, systems):
             path.unlink(missing_ok=True)
-        base = [sys.executable, HERE / "compare_peers.py", "--pop", self.options.pop, "--csv", csv, "--systems", systems, "--venv",
-                self.options.venv, "--scratch", self.options.scratch, *(["--ik", self.options.ik] if self.options.ik else []),
-                *(["--wrap", shlex.join(self.options.wrap)] if self.options.wrap else [])]
+        base = self.compare(csv, systems)
         rounds = 1 if quick else 3
         self.run([*base, "-m", DEFAULT_MODEL, "-p", "128,512", "-n", 64, "-r", rounds], measured=False)
         self.run([*base, "-m", DEFAULT_MODEL, "-p", "32", "-n", 32, "--batch", "8", "-t", 2, "-r", rounds], measured=False)
@@ -111,6 +116,17 @@ class Runner:
             self.decode("paper-q4_0-plus", whole, "--methods", PAPER_PLUS, *run, "--rounds", rounds)
             self.decode("paper-bf16", ("llama-2-7b", "bf16", 8), "--methods", few, *run, "--rounds", rounds)
             self.decode("paper-bf16-plus", ("llama-2-7b", "bf16", 8), "--methods", PAPER_PLUS, *run, "--rounds", rounds)
+
+    def moe(self):
+        csv, systems = RESULTS / "moe_peers.csv", RESULTS / "moe_peers_systems.csv"
+        for path in (csv, systems):
+            path.unlink(missing_ok=True)
+        mixtures, rounds = MIXTURES[:1] if self.options.quick else MIXTURES, 1 if self.options.quick else 3
+        for shape, layers in mixtures:
+            self.run([*self.compare(csv, systems), "--shapes", f"{shape}:q4_0:{layers}", "-t", 2, "-n", 32, "-r", rounds], measured=False)
+            for name, method in (("rows", "pop"), ("columns", "pop+")):
+                self.decode(f"moe-{shape}-{name}", (shape, "q4_0", layers), "--methods", f"dense,{method}:0.2,{method}:0.4", "-t", 2,
+                            "-p", 128, "-n", 48, "--rounds", rounds)
 
     def kernels(self):
         filters = ["dot/q4_0"] if self.options.quick else [""]

@@ -64,14 +64,19 @@ def systems(folder=RESULTS):
         [line["engine"], line["version"], line["system"].replace("|", ",")] for line in last.values()]
 
 
-def machine(folder=RESULTS):
+def moe_peers(folder=RESULTS):
+    lines = read("moe_peers.csv", folder)
+    return rows.peers_table(lines) if lines else None
+
+
+def machine(folder=RESULTS, peers="peers", pop="pop"):
     """When, on what, with which commands."""
-    lines = read("peers.csv", folder)
+    lines = read(f"{peers}.csv", folder)
     if not lines:
         return None
-    isa = next((line["isa"] for line in read("pop-*.csv", folder)), "")
-    lacking = [line for line in read("peers_systems*.csv", folder) if line["engine"] == "llama.cpp" and line["system"]]
-    note = " llama.cpp was compiled without AMX, which would make it faster (docs/performance.md)." if lacking and "AMX" not in lacking[-1]["system"] else ""
+    isa = next((line["isa"] for line in read(f"{pop}-*.csv", folder)), "")
+    lacking = [line for line in read(f"{peers}_systems*.csv", folder) if line["engine"] == "llama.cpp" and line["system"]]
+    note = " llama.cpp was compiled without AMX, which would make it faster (docs/performance.md)." if lacking and "amx" in isa and "AMX" not in lacking[-1]["system"] else ""
     days = sorted({line["date"].split()[0] for line in lines})
     return (f"Measured {' and '.join(dict.fromkeys((days[0], days[-1])))} on two cores of a virtual machine ({lines[0]['cpu']}{', ' + isa if isa else ''}) by "
             "`bench/compare_peers.py` and `pop bench` (all of it: `scripts/bench`); medians of interleaved rounds, ratios with their extremes." + note)
@@ -112,6 +117,18 @@ def decode(folder=RESULTS):
 def pop(folder=RESULTS):
     lines = read("pop-*.csv", folder)
     return speed_rows(lines) if lines else None
+
+
+def moe(folder=RESULTS):
+    """As `pop`, and what the ratio comes to for a token's experts and for all."""
+    lines = read("moe-*.csv", folder)
+    if not lines:
+        return None
+    table = speed_rows(lines)
+    realised = [["left out of a token's blocks", "of all"]] + [
+        ["-", "-"] if line["method"] == "dense" else [number(line, f"realised_ratio_{of}", "{:.3f}") for of in ("active", "blocks")]
+        for line in lines]
+    return [row[:3] + more + row[3:] for row, more in zip(table, realised)]
 
 
 def paper(folder=RESULTS):
@@ -220,7 +237,8 @@ def plot_lines():
             if (ROOT / "docs" / "plots" / f"{name}.svg").exists()}
 
 
-TABLES = {"peers": peers, "peers_batch": peers_batch, "systems": systems, "machine": machine, "decode": decode, "pop": pop, "paper": paper,
+TABLES = {"peers": peers, "peers_batch": peers_batch, "systems": systems, "machine": machine, "decode": decode, "pop": pop, "moe_peers": moe_peers,
+          "moe": moe, "moe_machine": lambda folder=RESULTS: machine(folder, "moe_peers", "moe"), "paper": paper,
           "context": context, "batch": batch, "model": model}
 
 

@@ -110,6 +110,19 @@ class Tables(unittest.TestCase):
         self.assertEqual(table[1][:2] + table[1][7:], ["x q4_0, 4 layers", "128", "0.00 ms", "-"])
         self.assertEqual(table[2][7:], ["25.00 ms", "1.25"])  # 1/8 - 1/10 s for 2e8 bytes at 1e10 a second
 
+    def test_a_mixture_says_what_its_ratio_came_to(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fields = ["model", "method", "ratio", "layout", "threads", "decode_tokens_per_s", "weight_bytes_per_token", "kv_bytes_per_token",
+                      "realised_ratio_active", "realised_ratio_blocks", "mark"]
+            line = {"model": "synthetic x q4_0, 4 layers, seed 1", "layout": "rows", "threads": "2", "weight_bytes_per_token": "1e9",
+                    "kv_bytes_per_token": "0", "decode_tokens_per_s": "10", "realised_ratio_active": "0", "realised_ratio_blocks": "0"}
+            rows.append_csv(folder + "/moe-x.csv", fields, [
+                dict(line, method="dense", ratio="0"),
+                dict(line, method="pop", ratio="0.2", realised_ratio_active="0.1375", realised_ratio_blocks="0.2")])
+            table = tables.moe(pathlib.Path(folder))
+        self.assertEqual([row[2:5] for row in table], [["layout", "left out of a token's blocks", "of all"], ["rows", "-", "-"],
+                                                       ["rows", "0.138", "0.200"]])
+
     def test_documents_say_what_the_results_say(self):
         made = tables.all_of_it()
         for document in tables.DOCUMENTS:

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "apps/bench/random_blocks.h"
 #include "apps/bench/rows.h"
@@ -91,6 +93,101 @@ TEST(Synthetic, FilesRunAndReadWhatIsPlanned) {
     // Rows in other block sizes, lines of 64 bytes: what is read may exceed the plan a little, and nothing undercuts it.
     EXPECT_GT(pruned.reads.weight_bytes_per_token, 0.995 * plan.planned_bytes) << traits(type).name;
   }
+}
+
+// Two small mixtures of experts, written as the published ones are: one with head norms, one with biases and a shared expert.
+constexpr Shape kMixtures[] = {
+    {"mixture", 2, 256, 512, 8, 2, 64, 1000, 512, false, 1e6, {32, 4, 256, 0}, "qwen3moe", false, true},
+    {"shared", 2, 256, 512, 4, 4, 64, 1000, 512, false, 1e6, {12, 3, 256, 512}, "qwen2moe", true, false}};
+
+std::vector<int32_t> any_ids(int count) {
+  std::vector<int32_t> ids;
+  for (int i = 0; i < count; ++i) ids.push_back((i * 7919 + 13) % 1000);
+  return ids;
+}
+
+// Of every type: what is counted is what prune/byte_ideal.h plans, dense and pruned, of a ratio of either kind.
+TEST(Synthetic, MixturesOfExpertsReadWhatIsPlanned) {
+  for (const Shape& shape : kMixtures)
+    for (const DType type : synthetic_types()) {
+      SCOPED_TRACE(shape.name + std::string(traits(type).name));
+      const File file("pop-bench-test-experts.gguf");
+      write_synthetic({shape, type, 0, 3}, file.path());
+      Engine engine({.model = file.path(), .threads = 2, .context = 64});
+      EXPECT_EQ(engine.info().experts, shape.experts.count);
+      EXPECT_EQ(engine.info().shared_f, shape.experts.shared_f);
+      GenerateOptions generate{.max_tokens = 6, .ignore_eos = true};
+      bool finite = true;
+      generate.hooks.on_logits = [&](int, int, std::span<const float> row) {
+        for (const float v : row) finite &= std::isfinite(v) && std::fabs(v) < 1e3f;
+      };
+      const auto reads = [&](const PruneSettings& settings, double& planned) {
+        const auto session = engine.session(settings);
+        planned = session->plan().planned_bytes;
+        return session->generate(any_ids(20), generate).reads.weight_bytes_per_token;
+      };
+      double planned = 0;
+      const double dense = reads({}, planned);
+      EXPECT_TRUE(finite);
+      EXPECT_NEAR(dense, planned, 1e-6 * planned);
+      for (const char* ratio_of : {"blocks", "active"}) {
+        const double pruned = reads({.method = "pop", .ratio = 0.3, .ratio_of = ratio_of}, planned);
+        EXPECT_LT(planned, dense);
+        // Columns are not whole cache lines: what is read may exceed the plan, and nothing undercuts it.
+        EXPECT_GT(pruned, 0.9999 * planned);
+        EXPECT_LT(pruned, 1.1 * planned);
+      }
+    }
+}
+
+// Which experts the tokens of an answer go through, by layer and token.
+std::map<std::pair<int, int>, std::set<int>> experts_of(const Shape& shape, SelectionPattern pattern) {
+  const File file("pop-bench-test-routing.gguf");
+  write_synthetic({shape, DType::Q8_0, 0, 3, pattern}, file.path());
+  Engine engine({.model = file.path(), .context = 128});
+  struct : SelectionObserver {
+    std::map<std::pair<int, int>, std::set<int>> met;
+    void on_partition(int, int, int, std::span<const int32_t>, std::span<const int32_t>, std::span<const int32_t>,
+                      std::span<const float>) override {}
+    void on_threshold(int, int, const char*, double, float, uint64_t) override {}
+    void on_chosen(int, int token, int layer, int expert, const char* site, bool, std::span<const int32_t>) override {
+      if (std::string_view(site) == "gate_up" && expert >= 0) met[{layer, token}].insert(expert);
+    }
+  } observer;
+  RunHooks hooks;
+  hooks.observer = &observer;
+  ScoreRequest request{.ids = any_ids(100), .split = 20};
+  engine.session({.method = "full", .ratio = 0.1})->score({&request, 1}, 1, hooks);
+  for (auto& [place, experts] : observer.met) experts.erase(shape.experts.count);  // the shared one
+  return observer.met;
+}
+
+// Of random weights each token must go elsewhere, and some token everywhere: else a benchmark would read the same few experts again
+// and again, or a model with a favourite. By chance two tokens share k / E of their experts, 0.125 and 0.25.
+TEST(Synthetic, TheRouterOfAMixtureSendsEveryTokenElsewhere) {
+  for (const SelectionPattern pattern : {SelectionPattern::Random, SelectionPattern::Clustered})
+    for (const Shape& shape : kMixtures) {
+      SCOPED_TRACE(shape.name);
+      const auto met = experts_of(shape, pattern);
+      const size_t used = size_t(shape.experts.used);
+      ASSERT_EQ(met.size(), size_t(shape.layers) * 80);
+      for (int layer = 0; layer < shape.layers; ++layer) {
+        std::map<int, int> uses;
+        double shared = 0;
+        for (int token = 0; token < 80; ++token) {
+          const std::set<int>& here = met.at({layer, token});
+          ASSERT_EQ(here.size(), used);
+          for (const int expert : here) {
+            ++uses[expert];
+            if (token > 0) shared += double(met.at({layer, token - 1}).count(expert));
+          }
+        }
+        const double chance = double(used) / shape.experts.count;
+        EXPECT_LT(shared / 79 / double(used), chance + 0.15) << layer;
+        EXPECT_EQ(uses.size(), size_t(shape.experts.count)) << layer;
+        for (const auto& [expert, count] : uses) EXPECT_LT(count, 80 * 3 * chance) << layer << " " << expert;
+      }
+    }
 }
 
 TEST(Synthetic, ImportantChannelsOfAClusteredModelLieInRuns) {

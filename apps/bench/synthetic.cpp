@@ -62,22 +62,34 @@ void write_tokenizer(GgufWriter& out, int vocab) {
   out.set_bool("tokenizer.ggml.add_bos_token", false);
 }
 
+void write_experts(GgufWriter& out, const Shape& s) {
+  const auto key = [&](const char* name) { return fmt::format("{}.{}", s.architecture, name); };
+  out.set_u32(key("attention.key_length"), uint32_t(s.head_dim));
+  out.set_u32(key("attention.value_length"), uint32_t(s.head_dim));
+  out.set_u32(key("expert_count"), uint32_t(s.experts.count));
+  out.set_u32(key("expert_used_count"), uint32_t(s.experts.used));
+  out.set_u32(key("expert_feed_forward_length"), uint32_t(s.experts.f));
+  if (s.experts.shared_f > 0) out.set_u32(key("expert_shared_feed_forward_length"), uint32_t(s.experts.shared_f));
+}
+
 void write_metadata(GgufWriter& out, const SyntheticModel& model) {
   const Shape& s = model.shape;
-  out.set_string("general.architecture", "llama");
+  const auto key = [&](const char* name) { return fmt::format("{}.{}", s.architecture, name); };
+  out.set_string("general.architecture", s.architecture);
   out.set_string("general.name", describe(model));
   out.set_u32("general.file_type", gguf_file_type(model.type));
   out.set_u32("general.quantization_version", 2);
-  out.set_u32("llama.block_count", uint32_t(model.layers));
-  out.set_u32("llama.context_length", uint32_t(s.context));
-  out.set_u32("llama.embedding_length", uint32_t(s.d));
-  out.set_u32("llama.feed_forward_length", uint32_t(s.f));
-  out.set_u32("llama.attention.head_count", uint32_t(s.heads));
-  out.set_u32("llama.attention.head_count_kv", uint32_t(s.kv_heads));
-  out.set_u32("llama.rope.dimension_count", uint32_t(s.head_dim));
-  out.set_u32("llama.vocab_size", uint32_t(s.vocab));
-  out.set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  out.set_f32("llama.rope.freq_base", float(s.rope_theta));
+  out.set_u32(key("block_count"), uint32_t(model.layers));
+  out.set_u32(key("context_length"), uint32_t(s.context));
+  out.set_u32(key("embedding_length"), uint32_t(s.d));
+  out.set_u32(key("feed_forward_length"), uint32_t(s.f));
+  out.set_u32(key("attention.head_count"), uint32_t(s.heads));
+  out.set_u32(key("attention.head_count_kv"), uint32_t(s.kv_heads));
+  out.set_u32(key("rope.dimension_count"), uint32_t(s.head_dim));
+  out.set_u32(key("vocab_size"), uint32_t(s.vocab));
+  out.set_f32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
+  out.set_f32(key("rope.freq_base"), float(s.rope_theta));
+  if (s.experts.count > 0) write_experts(out, s);
   write_tokenizer(out, s.vocab);
 }
 
@@ -87,16 +99,14 @@ class Weights {
 
   // factor(row) scales a row's weights.
   void matrix(const std::string& name, int rows, int cols, std::function<double(int)> factor = nullptr) {
-    const DType type = fitting_type(model_.type, cols);
-    const uint64_t seed = mix(model_.seed + ++tensors_ * 0x10001), bytes = row_bytes(type, cols);
-    const double deviation = 1 / std::sqrt(double(cols));
-    out_.add_tensor_filled(name, type, {rows, cols}, [=](uint64_t offset, std::span<uint8_t> part) {
-      for (uint64_t at = 0; at < part.size(); at += bytes) {
-        const uint64_t row = (offset + at) / bytes;
-        const double scaled = deviation * (factor ? factor(int(row)) : 1);
-        random_row(type, cols, scaled, mix(seed + row), part.subspan(at, bytes));
-      }
-    });
+    tensor(name, model_.type, {rows, cols}, factor);
+  }
+  // One behind another; factor(row of its expert).
+  void experts(const std::string& name, int rows, int cols, std::function<double(int)> factor = nullptr) {
+    tensor(name, model_.type, {model_.shape.experts.count, rows, cols}, factor);
+  }
+  void floats(const std::string& name, std::vector<int64_t> shape) {
+    tensor(name, DType::F32, std::move(shape), nullptr);
   }
   // `layer`: whose importance the entries follow; -1: all 1.
   void norm(const std::string& name, int layer) {
@@ -108,12 +118,75 @@ class Weights {
     for (float& v : values) v = float(v / std::sqrt(squares / double(values.size())));
     out_.add_tensor_f32(name, DType::F32, {model_.shape.d}, values);
   }
+  void ones(const std::string& name, int count) {
+    out_.add_tensor_f32(name, DType::F32, {count}, std::vector<float>(size_t(count), 1.f));
+  }
 
  private:
+  // shape: [rows, cols], [experts, rows, cols] or [cols].
+  void tensor(const std::string& name, DType wanted, std::vector<int64_t> shape, std::function<double(int)> factor) {
+    const auto cols = int(shape.back()), rows = shape.size() > 1 ? int(shape[shape.size() - 2]) : 1;
+    const DType type = fitting_type(wanted, cols);
+    const uint64_t seed = mix(model_.seed + ++tensors_ * 0x10001), bytes = row_bytes(type, cols);
+    const double deviation = 1 / std::sqrt(double(cols));
+    out_.add_tensor_filled(name, type, shape, [=](uint64_t offset, std::span<uint8_t> part) {
+      for (uint64_t at = 0; at < part.size(); at += bytes) {
+        const uint64_t row = (offset + at) / bytes;
+        const double scaled = deviation * (factor ? factor(int(row % uint64_t(rows))) : 1);
+        random_row(type, cols, scaled, mix(seed + row), part.subspan(at, bytes));
+      }
+    });
+  }
+
   GgufWriter& out_;
   const SyntheticModel& model_;
   uint64_t tensors_ = 0;
 };
+
+using Channel = std::function<double(int)>;
+
+void write_attention(Weights& weights, const Shape& s, int layer, const Channel& channel) {
+  const int q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
+  const auto name = [&](const char* part) { return fmt::format("blk.{}.{}", layer, part); };
+  weights.norm(name("attn_norm.weight"), layer);
+  weights.matrix(name("attn_q.weight"), q, s.d);
+  weights.matrix(name("attn_k.weight"), kv, s.d);
+  weights.matrix(name("attn_v.weight"), kv, s.d, channel);
+  weights.matrix(name("attn_output.weight"), s.d, q);
+  if (s.qk_norm)
+    for (const char* part : {"attn_q_norm.weight", "attn_k_norm.weight"}) weights.ones(name(part), s.head_dim);
+  if (s.qkv_bias)
+    for (const auto& [part, rows] : {std::pair{"attn_q.bias", q}, {"attn_k.bias", kv}, {"attn_v.bias", kv}})
+      weights.floats(name(part), {rows});
+}
+
+// gate, up and down of one FFN; with experts: of all of them.
+void write_ffn(Weights& weights, const Shape& s, int layer, const Channel& channel) {
+  const auto name = [&](const char* part) { return fmt::format("blk.{}.ffn_{}.weight", layer, part); };
+  weights.norm(name("norm"), layer);
+  const ExpertShape& e = s.experts;
+  if (e.count == 0) {
+    weights.matrix(name("gate"), s.f, s.d);
+    weights.matrix(name("up"), s.f, s.d, channel);
+    weights.matrix(name("down"), s.d, s.f);
+    return;
+  }
+  weights.floats(name("gate_inp"), {e.count, s.d});
+  weights.experts(name("gate_exps"), e.f, s.d);
+  weights.experts(name("up_exps"), e.f, s.d, channel);
+  weights.experts(name("down_exps"), s.d, e.f);
+  if (e.shared_f == 0) return;
+  weights.floats(name("gate_inp_shexp"), {s.d});
+  weights.matrix(name("gate_shexp"), e.shared_f, s.d);
+  weights.matrix(name("up_shexp"), e.shared_f, s.d, channel);
+  weights.matrix(name("down_shexp"), s.d, e.shared_f);
+}
+
+void write_layer(Weights& weights, const SyntheticModel& model, int layer) {
+  const Channel channel = [&model, layer](int row) { return importance(model, layer, row); };
+  write_attention(weights, model.shape, layer, channel);
+  write_ffn(weights, model.shape, layer, channel);
+}
 
 }  // namespace
 
@@ -137,26 +210,15 @@ void write_synthetic(const SyntheticModel& asked, const std::string& path) {
   SyntheticModel model = asked;
   if (model.layers == 0) model.layers = model.shape.layers;
   const Shape& s = model.shape;
-  const int q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
   GgufWriter out;
   write_metadata(out, model);
   Weights weights(out, model);
-  weights.matrix("token_embd.weight", s.vocab, s.d);
+  // With experts, embeddings as large as what the blocks add to them: a token's own share decides where the router sends it.
+  const double scale = s.experts.count > 0 ? std::sqrt(double(s.d)) : 1;
+  weights.matrix("token_embd.weight", s.vocab, s.d, [scale](int) { return scale; });
   weights.norm("output_norm.weight", -1);
   if (!s.tied_head) weights.matrix("output.weight", s.vocab, s.d);
-  for (int layer = 0; layer < model.layers; ++layer) {
-    const auto name = [&](const char* part) { return fmt::format("blk.{}.{}.weight", layer, part); };
-    const auto channel = [&model, layer](int row) { return importance(model, layer, row); };
-    weights.norm(name("attn_norm"), layer);
-    weights.matrix(name("attn_q"), q, s.d);
-    weights.matrix(name("attn_k"), kv, s.d);
-    weights.matrix(name("attn_v"), kv, s.d, channel);
-    weights.matrix(name("attn_output"), s.d, q);
-    weights.norm(name("ffn_norm"), layer);
-    weights.matrix(name("ffn_gate"), s.f, s.d);
-    weights.matrix(name("ffn_up"), s.f, s.d, channel);
-    weights.matrix(name("ffn_down"), s.d, s.f);
-  }
+  for (int layer = 0; layer < model.layers; ++layer) write_layer(weights, model, layer);
   out.write(path);
 }
 
