@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a mixture of experts to measure on out of a dense Llama-family GGUF file: Mixtral's form, 2 of 4 experts, as GGUF file
+"""Makes a mixture of experts to measure on out of a dense Llama-family GGUF file: Mixtral's form, 2 of 4 experts (--experts), as GGUF file
 and, on demand, as Hugging Face folder. The weights are not kept anywhere: the script makes them again.
 
   python/upcycle.py -o build/upcycled.gguf                                  equal to the dense model
@@ -9,7 +9,7 @@ Every expert begins as a copy of the FFN it replaces. Mixtral divides the weight
 router says, their sum is the dense FFN's output: the start is the dense model. (Qwen3-MoE's form could not be: its attention
 normalises every head of q and k, which no weights undo.)
 
---train: the router's rows are centres of four clusters of the FFN's inputs (k-means of directions, on 2,048 tokens of the text);
+--train: the router's rows are centres of as many clusters as there are experts of the FFN's inputs (k-means of directions, on 2,048 tokens of the text);
 then router and an update of rank R of each matrix of each expert, W + B A, are trained on the text with AdamW: cross-entropy of the
 next token, and 0.01 times Switch Transformer's load-balancing loss (arXiv 2101.03961, equation 4) of every layer. All else stays.
 
@@ -37,12 +37,12 @@ def dense_weights(reader):
     return {t.name: np.array(gguf.quants.dequantize(t.data, t.tensor_type), dtype=np.float32) for t in reader.tensors}
 
 
-def copies(weights, layers):
-    """Per layer: the router [EXPERTS, d], seeded, and each matrix of the FFN EXPERTS times."""
+def copies(weights, layers, experts=EXPERTS):
+    """Per layer: the router [experts, d], seeded, and each matrix of the FFN as many times."""
     rng = np.random.default_rng(1)
     width = weights["blk.0.ffn_gate.weight"].shape[1]
-    return [{"router": rng.normal(0, 1 / np.sqrt(width), (EXPERTS, width)).astype(np.float32),
-             **{name: np.stack([weights[f"blk.{layer}.ffn_{name}.weight"]] * EXPERTS) for name in FFN}} for layer in range(layers)]
+    return [{"router": rng.normal(0, 1 / np.sqrt(width), (experts, width)).astype(np.float32),
+             **{name: np.stack([weights[f"blk.{layer}.ffn_{name}.weight"]] * experts) for name in FFN}} for layer in range(layers)]
 
 
 def train(path, text, args):
@@ -54,7 +54,7 @@ def train(path, text, args):
     ids = vocabulary.tokenizer(path).encode(text).ids
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    return upcycle_train.train(path, torch.tensor(ids), EXPERTS, USED, args)
+    return upcycle_train.train(path, torch.tensor(ids), args.experts, USED, args)
 
 
 def write_gguf(path, reader, weights, layers, kind):
@@ -65,7 +65,7 @@ def write_gguf(path, reader, weights, layers, kind):
         types = field.types
         w.add_key_value(name, field.contents(), types[0], types[-1] if types[0] == gguf.GGUFValueType.ARRAY else None)
     w.add_name(path.stem)
-    w.add_expert_count(EXPERTS)
+    w.add_expert_count(len(layers[0]["router"]))
     w.add_expert_used_count(USED)
 
     def add(name, values):
@@ -106,7 +106,7 @@ def write_folder(folder, reader, weights, layers):
     for i, layer in enumerate(layers):
         moe = f"model.layers.{i}.block_sparse_moe"
         state[f"{moe}.gate.weight"] = layer["router"]
-        for e in range(EXPERTS):
+        for e in range(len(layer["router"])):
             for ours, theirs in zip(FFN, ("w1", "w3", "w2")):
                 state[f"{moe}.experts.{e}.{theirs}.weight"] = layer[ours][e]
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ def write_folder(folder, reader, weights, layers):
               "hidden_size": meta["embedding_length"], "intermediate_size": meta["feed_forward_length"],
               "num_hidden_layers": meta["block_count"], "num_attention_heads": heads["q"], "num_key_value_heads": heads["k"],
               "max_position_embeddings": meta["context_length"], "rms_norm_eps": meta["attention.layer_norm_rms_epsilon"],
-              "rope_theta": meta["rope.freq_base"], "rope_scaling": None, "sliding_window": None, "num_local_experts": EXPERTS,
+              "rope_theta": meta["rope.freq_base"], "rope_scaling": None, "sliding_window": None, "num_local_experts": len(layers[0]["router"]),
               "num_experts_per_tok": USED, "tie_word_embeddings": "output.weight" not in weights,
               "vocab_size": len(weights["token_embd.weight"])}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -130,6 +130,8 @@ def main():
     parser.add_argument("--folder", type=Path, help="also as a Hugging Face folder")
     parser.add_argument("--type", choices=TYPES, default="bf16", help="of the matrices [bf16]")
     parser.add_argument("--train", type=Path, metavar="TEXT", help="make the experts different [copies]")
+    parser.add_argument("--experts", type=int, default=EXPERTS, help=f"of which a token goes through {USED} [{EXPERTS}]")
+    parser.add_argument("--f32", action="store_true", help="train in float32: faster than bfloat16 where the CPU has no products of it")
     parser.add_argument("--steps", type=int, default=12, help=f"of {LENGTH * BATCH} tokens [12]")
     parser.add_argument("--rank", type=int, default=16, help="of an expert's updates [16]")
     parser.add_argument("--rate", type=float, default=3e-3, help="learning rate, falling to a tenth [0.003]")
@@ -139,7 +141,7 @@ def main():
     reader, begin = gguf.GGUFReader(args.model), time.monotonic()
     weights = dense_weights(reader)
     count = reader.fields["llama.block_count"].contents()
-    layers = train(args.model, args.train.read_text(encoding="utf-8"), args) if args.train else copies(weights, count)
+    layers = train(args.model, args.train.read_text(encoding="utf-8"), args) if args.train else copies(weights, count, args.experts)
     write_gguf(args.output, reader, weights, layers, args.type)
     if args.folder:
         write_folder(args.folder, reader, weights, layers)

@@ -13,10 +13,10 @@ from make_goldens import model_of
 class Experts(torch.nn.Module):
     """A Mixtral block of experts W + B_e A_e of a frozen FFN; x W is computed once for all of them."""
 
-    def __init__(self, mlp, experts, used, rank):
+    def __init__(self, mlp, experts, used, rank, type):
         super().__init__()
-        self.used = used
-        self.base = {name: getattr(mlp, f"{name}_proj").weight.detach().to(torch.bfloat16) for name in upcycle.FFN}
+        self.used, self.type = used, type
+        self.base = {name: getattr(mlp, f"{name}_proj").weight.detach().to(type) for name in upcycle.FFN}
         width = self.base["gate"].shape[1]
         self.router = torch.nn.Parameter(torch.zeros(experts, width))
         self.a, self.b = torch.nn.ParameterDict(), torch.nn.ParameterDict()
@@ -36,15 +36,15 @@ class Experts(torch.nn.Module):
         experts = len(self.router)
         share = F.one_hot(chosen, experts).sum(1).float().mean(0) / self.used
         self.balance = experts * (share * probabilities.mean(0)).sum()
-        x16 = flat.to(torch.bfloat16)
-        gate, up = F.linear(x16, self.base["gate"]), F.linear(x16, self.base["up"])
+        narrow = flat.to(self.type)
+        gate, up = F.linear(narrow, self.base["gate"]), F.linear(narrow, self.base["up"])
         mixed_h = torch.zeros_like(gate)
-        mixed_y = torch.zeros_like(x16)
+        mixed_y = torch.zeros_like(narrow)
         for e in range(experts):
             rows, slot = torch.where(chosen == e)
             if len(rows) == 0:
                 continue
-            part = x16[rows]
+            part = narrow[rows]
             h = F.silu(gate[rows] + self.update("gate", e, part)) * (up[rows] + self.update("up", e, part))
             h = h * weights[rows, slot, None].to(h.dtype)
             mixed_h = mixed_h.index_add(0, rows, h)
@@ -87,7 +87,7 @@ def start_routers(model, ids, blocks):
 def train(path, ids, experts, used, args):
     model = model_of(path)
     model.requires_grad_(False)
-    blocks = [Experts(layer.mlp, experts, used, args.rank) for layer in model.model.layers]
+    blocks = [Experts(layer.mlp, experts, used, args.rank, torch.float32 if args.f32 else torch.bfloat16) for layer in model.model.layers]
     for layer, block in zip(model.model.layers, blocks):
         layer.mlp = block
     start_routers(model, ids, blocks)
@@ -99,7 +99,7 @@ def train(path, ids, experts, used, args):
     for step in range(args.steps):
         batch = torch.stack([ids[at:at + upcycle.LENGTH + 1] for at in
                              (starts[(step * upcycle.BATCH + i) % len(starts)] for i in range(upcycle.BATCH))])
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=not args.f32):
             logits = model(batch[:, :-1]).logits
         loss = F.cross_entropy(logits.float().reshape(-1, logits.shape[-1]), batch[:, 1:].reshape(-1))
         balance = torch.stack([block.balance for block in blocks]).mean()
