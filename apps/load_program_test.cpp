@@ -1,5 +1,7 @@
 // What a user sees of loading a model and of stopping a run: warnings, errors, the cache file, Ctrl-C.
 #include <algorithm>
+#include <csignal>
+#include <filesystem>
 
 #include "apps/program_test.h"
 
@@ -53,6 +55,23 @@ TEST(Score, CtrlCPrintsWhatThereIs) {
   EXPECT_EQ(json["ids"].size(), 500u);
   EXPECT_TRUE(json["logprobs"][499].is_null());
   EXPECT_EQ(Json::parse(done.out.substr(0, done.out.find('\n')))["finish_reason"], "complete");
+}
+
+// Ctrl-C would stop the answer and ask for the next line; this ends the conversation, with what was said.
+TEST(Chat, ASignalToEndEndsIt) {
+  if (!std::filesystem::exists(kDefaultModel)) GTEST_SKIP() << kDefaultModel << " is absent";
+  std::string lines;
+  for (int i = 0; i < 50; ++i) lines += "Tell me a long story.\n";
+  const auto wrote = [](const std::string& out) {
+    std::error_code missing;
+    return std::filesystem::file_size(out, missing) > 0 && !missing;
+  };
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    const Outcome done = pop_signalled({"chat", "-m", kDefaultModel, "-n", "2000"}, lines, signal, wrote);
+    EXPECT_EQ(done.code, 128 + signal) << done.err;
+    EXPECT_NE(done.err.find("(stopped)"), std::string::npos) << done.err;
+    EXPECT_TRUE(done.out.ends_with("\n"));
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ struct Outcome {
 // POP_PROGRAM with these arguments; standard input is `input`. With `interrupt`, SIGINT follows as soon as something was written
 // to standard output.
 Outcome pop(const std::vector<std::string>& arguments, const std::string& input = "", bool interrupt = false);
+
+// The same; `signal`, if it is not 0, follows as soon as when(path of what was written to standard output) says so.
+Outcome pop_signalled(const std::vector<std::string>& arguments, const std::string& input, int signal,
+                      const std::function<bool(const std::string& out)>& when);
 
 using Words = std::vector<std::string>;
 

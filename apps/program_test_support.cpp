@@ -26,13 +26,14 @@ pid_t start(const std::vector<std::string>& arguments, const Folder& folder) {
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, folder.path("in").c_str(), O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, folder.path("out").c_str(), O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_addopen(&files, STDERR_FILENO, folder.path("err").c_str(), O_WRONLY | O_CREAT, 0600);
-  // A test run from a script without job control inherits an ignored SIGINT; a user's shell does not do that.
+  // A test run from a script without job control inherits an ignored SIGINT, under nohup an ignored SIGHUP; a user's shell does
+  // not do that.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  sigset_t interrupt;
-  sigemptyset(&interrupt);
-  sigaddset(&interrupt, SIGINT);
-  posix_spawnattr_setsigdefault(&attributes, &interrupt);
+  sigset_t defaults;
+  sigemptyset(&defaults);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&defaults, signal);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   pid_t child = -1;
   const int error = posix_spawn(&child, POP_PROGRAM, &files, &attributes, argv.data(), environ);
@@ -45,24 +46,28 @@ pid_t start(const std::vector<std::string>& arguments, const Folder& folder) {
 }  // namespace
 
 Outcome pop(const std::vector<std::string>& arguments, const std::string& input, bool interrupt) {
+  const auto wrote = [](const std::string& out) {
+    std::error_code missing;
+    return std::filesystem::file_size(out, missing) > 0 && !missing;
+  };
+  return pop_signalled(arguments, input, interrupt ? SIGINT : 0, wrote);
+}
+
+Outcome pop_signalled(const std::vector<std::string>& arguments, const std::string& input, int signal,
+                      const std::function<bool(const std::string& out)>& when) {
   using namespace std::chrono_literals;
   Folder folder;
   folder.write("in", input);
   const pid_t child = start(arguments, folder);
   if (child < 0) return {};
   int status = 0;
-  if (interrupt) {
-    while (waitpid(child, &status, WNOHANG) == 0) {
-      std::error_code missing;
-      if (std::filesystem::file_size(folder.path("out"), missing) > 0 && !missing) {
-        kill(child, SIGINT);
-        waitpid(child, &status, 0);
-        break;
-      }
-      std::this_thread::sleep_for(2ms);
+  while (waitpid(child, &status, signal != 0 ? WNOHANG : 0) == 0) {
+    if (when(folder.path("out"))) {
+      kill(child, signal);
+      waitpid(child, &status, 0);
+      break;
     }
-  } else {
-    waitpid(child, &status, 0);
+    std::this_thread::sleep_for(2ms);
   }
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_bytes(folder.path("out")),
           read_bytes(folder.path("err"))};

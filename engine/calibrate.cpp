@@ -1,6 +1,7 @@
 // Statistics of a text for the methods that need them: the dense model runs it, a collector sits where a policy would.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -24,6 +25,22 @@ PruneOptions Engine::Impl::prune_options(const PruneSettings& settings) const {
       parse_calibration(file.bytes(), printable(settings.calibration, 400), calibration_model()));
   return options;
 }
+
+namespace {
+
+// No pass of a calibration makes logits, which are looked at elsewhere.
+void refuse_damage(const Calibration& calibration) {
+  const auto finite = [](const std::vector<double>& values) {
+    return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+  };
+  for (size_t i = 0; i < calibration.ffns.size(); ++i) {
+    const CalibrationFfn& ffn = calibration.ffns[i];
+    if (!finite(ffn.squares) || !finite(ffn.mean) || !finite(ffn.fluctuation) || !finite(ffn.history))
+      fail("calibrate: layer {}: the activations are not finite: damaged weights", calibration.model.ffns[i].layer);
+  }
+}
+
+}  // namespace
 
 CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequences,
                                     const CalibrationOptions& options) {
@@ -70,6 +87,7 @@ CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequen
     if (options.hooks.on_progress) options.hooks.on_progress(int64_t(result.tokens), int64_t(total));
   }
   Calibration calibration = collector->result(options.source);
+  refuse_damage(calibration);
   if (options.allocate > 0) {
     try {
       impl_->allocate(sequences.first(std::min(sequences.size(), size_t(options.allocate))), options.hooks,

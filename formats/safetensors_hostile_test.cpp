@@ -189,6 +189,21 @@ TEST_F(Folder, SingleFile) {
   expect("eos_token_id: expected integers from 0");
 }
 
+// The hub's cache is a folder of links to files that lie elsewhere; a name in an index that leads elsewhere is none of it.
+TEST_F(Folder, LinksAreFollowed) {
+  namespace fs = std::filesystem;
+  const test::TemporaryFolder blobs;
+  const std::string a = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    fs::create_symlink(blobs.path() + "/" + name, folder_.path() + "/" + name);
+    expect(std::string(name) == "config.json" ? "expected a model folder with config.json" : "found neither");
+    const std::vector<uint8_t> weights = safetensors(a, 4);
+    std::ofstream(blobs.path() + "/" + name, std::ios::binary)
+        << (std::string(name) == "config.json" ? "{}" : std::string(weights.begin(), weights.end()));
+  }
+  EXPECT_EQ(error(), "");
+}
+
 TEST_F(Folder, Sharded) {
   write("config.json", "{}");
   const std::string a = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",

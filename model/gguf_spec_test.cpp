@@ -79,6 +79,12 @@ TEST(GgufSpec, Gemma) {
   EXPECT_EQ(other.attention_scale, 0.125f);
 }
 
+// What llama.cpp's converter leaves out: of Gemma 2 in its first days, of Gemma 3 where all layers see all.
+TEST(GgufSpec, GemmaWithoutAWindowInTheFile) {
+  EXPECT_EQ(spec_of("gemma2", 4, 64, 4, 16).windows, (std::vector<int>{4096, 0, 4096, 0}));
+  EXPECT_TRUE(spec_of("gemma3", 7, 64, 4, 16).windows.empty());
+}
+
 // The 27B models divide by the root of d / heads, 144 and 168, and their files do not say it.
 TEST(GgufSpec, LargeGemmasScaleByWidth) {
   EXPECT_FLOAT_EQ(spec_of("gemma2", 46, 4608, 32, 128, kWindow).attention_scale, 1 / std::sqrt(144.f));
@@ -109,6 +115,27 @@ TEST(GgufSpec, Phi3) {
   EXPECT_EQ(s.rope.long_divisors, std::vector<float>(6, 2.f));
 }
 
+// llama.cpp's files of these families say nothing about it: what its graphs do (public case M01).
+TEST(GgufSpec, ExpertsAreNormalisedAsTheFamilySays) {
+  const auto normalised = [](const char* family, std::optional<bool> said) {
+    return spec_of(family, 4, 64, 4, 16,
+                   [&](GgufWriter& w, const std::string& p) {
+                     w.set_u32(p + "expert_count", 8);
+                     w.set_u32(p + "expert_used_count", 2);
+                     w.add_tensor_f32("blk.1.ffn_gate_inp.weight", DType::F32, {8, 64}, std::vector<float>(8 * 64));
+                     if (said) w.set_bool(p + "expert_weights_norm", *said);
+                   })
+        .moe.normalised;
+  };
+  EXPECT_TRUE(normalised("llama", std::nullopt));  // Mixtral
+  EXPECT_TRUE(normalised("qwen3moe", std::nullopt));
+  EXPECT_FALSE(normalised("qwen2moe", std::nullopt));
+  for (const char* family : {"llama", "qwen3moe", "qwen2moe"}) {
+    EXPECT_TRUE(normalised(family, true)) << family;
+    EXPECT_FALSE(normalised(family, false)) << family;
+  }
+}
+
 TEST(GgufSpec, RefusesByKey) {
   struct Case {
     const char* family;
@@ -116,9 +143,7 @@ TEST(GgufSpec, RefusesByKey) {
     const char* expected;
   };
   const std::vector<Case> cases = {
-      {"gemma2", {}, "gemma2.attention.sliding_window"},
-      {"gemma3", {}, "gemma3.attention.sliding_window"},
-      {"gemma3", [](auto& w, auto& p) { w.set_u32(p + "attention.sliding_window", 0); }, "expected 1 to"},
+      {"gemma3", [](auto& w, auto& p) { w.set_i32(p + "attention.sliding_window", -1); }, "attention.sliding_window"},
       {"gemma3", [](auto& w, auto& p) { kWindow(w, p), w.set_u32(p + "attention.sliding_window_pattern", 0); },
        "gemma3.attention.sliding_window_pattern: expected 1 to"},
       {"gemma3", [](auto& w, auto& p) { kWindow(w, p), w.set_f32(p + "attn_logit_softcapping", 50); },

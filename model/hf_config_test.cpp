@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "base/error.h"
 #include "model/families/family.h"
@@ -47,7 +48,8 @@ TEST(HfConfig, DefaultsAreTransformers) {
 TEST(HfConfig, Windows) {
   using List = std::vector<int>;
   const auto windows = [](const std::string& family, const std::string& more) { return spec_of(family, more).windows; };
-  EXPECT_EQ(windows("LlamaForCausalLM", R"("sliding_window":9)"), List{});  // means nothing there
+  for (const char* wide : {"null", "0", "128"})  // of 128 positions
+    EXPECT_EQ(windows("LlamaForCausalLM", R"("sliding_window":)" + std::string(wide)), List{}) << wide;
   EXPECT_EQ(windows("MistralForCausalLM", R"("sliding_window":9)"), (List{9, 9, 9, 9}));
   EXPECT_EQ(windows("MistralForCausalLM", R"("sliding_window":null)"), List{});
   EXPECT_EQ(windows("MistralForCausalLM", ""), List(4, 4096));
@@ -110,6 +112,33 @@ TEST(HfConfig, PositionsInBothSpellings) {
     EXPECT_NEAR(llama3.frequency_divisors[1], 1 / ((1 - smooth) / 2 + smooth), 1e-5);
     for (size_t i = 2; i < 8; ++i) EXPECT_EQ(llama3.frequency_divisors[i], 2.f);
   }
+}
+
+// Every kind of positions and every field that changes one: cos and sin as transformers' own functions make them, from either
+// name of the kind (python/make_rope_goldens.py).
+TEST(HfConfig, AnglesAreTransformers) {
+  const auto goldens = nlohmann::json::parse(std::ifstream("tests/goldens/rope.json"));
+  for (const nlohmann::json& golden : goldens.at("cases"))
+    for (const bool older : {false, true}) {
+      nlohmann::json config = golden.at("config");
+      if (older && config.contains("rope_scaling")) {
+        config["rope_scaling"]["type"] = config["rope_scaling"]["rope_type"];
+        config["rope_scaling"].erase("rope_type");
+      }
+      const JsonObject object = JsonObject::parse(config.dump(), "config.json");
+      const RopeTable table(read_spec(object, find_family(object)).rope, golden.at("context"));
+      const auto expected = golden.at("inverse_frequencies").get<std::vector<double>>();
+      ASSERT_EQ(size_t(table.dim()), 2 * expected.size()) << config;
+      std::vector<float> cos_sin(2 * expected.size());
+      for (const int position : {1, 3}) {
+        table.angles(position, cos_sin.data());
+        for (size_t i = 0; i < expected.size(); ++i) {
+          const double factor = golden.at("factor"), angle = position * expected[i];
+          EXPECT_NEAR(cos_sin[2 * i], factor * std::cos(angle), 2e-6) << config << " " << i;
+          EXPECT_NEAR(cos_sin[2 * i + 1], factor * std::sin(angle), 1e-6 + 2e-6 * angle) << config << " " << i;
+        }
+      }
+    }
 }
 
 // Gemma by defaults of the classes, in the words of transformers 4 and 5.
@@ -319,6 +348,11 @@ TEST(HfConfig, RefusesByName) {
       {"LlamaForCausalLM", R"("rope_scaling":[1])", "rope_scaling: expected an object"},
       {"LlamaForCausalLM", R"("rope_parameters":{"full_attention":{"rope_type":"default"}})",
        "rope_parameters.full_attention: expected one kind"},
+      {"LlamaForCausalLM", R"("sliding_window":127)",
+       "sliding_window: expected null, as the class does not look at it"},
+      {"LlamaForCausalLM", R"("use_sliding_window":true)", "use_sliding_window: expected false"},
+      {"LlamaForCausalLM", R"("layer_types":["full_attention","sliding_attention","full_attention","full_attention"])",
+       "layer_types: expected full_attention alone"},
       {"Qwen2ForCausalLM", R"("layer_types":["full_attention"])", "layer_types: expected one for each of 4 layers"},
       {"Qwen2ForCausalLM", R"("layer_types":["a","b","c","d"])", "layer_types: expected full_attention or"},
       {"Qwen2ForCausalLM", R"("layer_types":["full_attention","full_attention","full_attention","sliding_attention"])",

@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "apps/program_test.h"
 #include "formats/hf_folder.h"
+#include "formats/safetensors_writer.h"
 #include "tests/toy_model.h"
 
 namespace pop::app {
@@ -158,6 +160,45 @@ TEST(Convert, VocabulariesComeBackTheSame) {
               run_json({"tokenize", "-m", "tests/goldens/tiny-tied.gguf", "-p", "a <s> b\n"})["ids"]);
 }
 
+// A folder with tokenizer.json runs with that, also in whether BOS comes first, though the vocabulary of a GGUF file is that of the
+// tokenizer.model beside it.
+TEST(Convert, BosIsTheRuleThatTheFolderRunsWith) {
+  const Folder folder;
+  const std::string hf = folder.path("hf"), goldens = "tests/tokenizer/goldens/";
+  fs::create_directory(hf);
+  std::ofstream(hf + "/config.json")
+      << R"({"architectures":["LlamaForCausalLM"],"num_hidden_layers":1,"hidden_size":32,"intermediate_size":32,)"
+         R"("vocab_size":1600,"num_attention_heads":2,"max_position_embeddings":64,"rms_norm_eps":1e-5,)"
+         R"("tie_word_embeddings":true})";
+  SafetensorsWriter weights;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    weights.add("model." + name + ".weight", DType::F32, shape,
+                [](uint64_t, std::span<uint8_t> bytes) { std::fill(bytes.begin(), bytes.end(), uint8_t(0)); });
+  };
+  add("embed_tokens", {1600, 32});
+  add("norm", {32});
+  for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) add(std::string("layers.0.") + norm, {32});
+  for (const char* matrix : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                             "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"})
+    add(std::string("layers.0.") + matrix, {32, 32});
+  weights.write(hf + "/model.safetensors");
+  fs::copy_file(goldens + "sentencepiece/llama.model", hf + "/tokenizer.model");
+  Json tokenizer = Json::parse(read_bytes(goldens + "json/char_bpe.json"));
+  const auto bos = [](const std::string& model) { return run_json({"score", "-m", model, "--ids", "5,6"})["bos"]; };
+  const auto expect = [&](const char* expected, const char* what) {
+    std::ofstream(hf + "/tokenizer.json") << tokenizer;
+    convert(hf, folder.path("m.gguf"), {"--force"});
+    EXPECT_EQ(bos(hf), expected) << what;
+    EXPECT_EQ(bos(folder.path("m.gguf")), expected) << what;
+    EXPECT_EQ(GgufFile(folder.path("m.gguf")).get_string("tokenizer.ggml.model"), "llama");
+  };
+  expect("added", "by the post-processor");
+  tokenizer["post_processor"] = nullptr;
+  expect("not added", "without one");
+  std::ofstream(hf + "/tokenizer_config.json") << R"({"bos_token":"<s>","add_bos_token":true})";
+  expect("added", "by the configuration");
+}
+
 TEST(Convert, WhatIsThereIsNotLost) {
   const Folder folder;
   const std::string there = folder.write("m.gguf", "precious");
@@ -184,6 +225,24 @@ TEST(Convert, WhatIsThereIsNotLost) {
   convert(source, there, {"--force"});
   EXPECT_EQ(GgufFile(there).get_string("general.architecture"), "qwen2");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path("")), {}), 2);  // nothing else was left
+}
+
+// Told to end in any of the ways programs are told, in the middle of writing either form: nothing is left.
+TEST(Convert, ASignalLeavesNothing) {
+  const Folder folder;
+  const std::string source = test::widened("tests/goldens/tiny-tied.gguf", DType::BF16, 1024, 8192, folder.path(""));
+  fs::create_directory(folder.path("to"));
+  const auto begun = [&](const std::string&) {
+    return fs::directory_iterator(folder.path("to")) != fs::directory_iterator();
+  };
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    for (const char* to : {"to/hf", "to/m.gguf"}) {
+      const Outcome done =
+          pop_signalled({"convert", source, "-o", folder.path(to), "--type", "f32"}, "", signal, begun);
+      EXPECT_EQ(done.code, 128 + signal) << to << done.err;
+      EXPECT_EQ(done.err, "interrupted; nothing was written\n");
+      EXPECT_FALSE(begun("")) << to << " " << signal;
+    }
 }
 
 // The folder's permissions are those of any new folder; matrices of blocks are said to be rounded, others are what they were.

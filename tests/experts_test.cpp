@@ -75,6 +75,62 @@ TEST(Router, OfEqualScoresTheLowerExpertIsChosen) {
   EXPECT_NE(with("/1.gguf", without_expert(1)), whole);
 }
 
+// Log-probabilities of a text in float32.
+std::vector<double> logprobs_of(const std::string& path) {
+  Engine engine({.model = path, .threads = 1, .activations = "f32", .kv = "f32", .context = 64});
+  const ScoreRequest request{.ids = ids_of(4, 40), .split = 20};
+  std::vector<double> out = engine.session()->score({&request, 1})[0].logprobs;
+  return {out.begin() + 1, out.end()};
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return most;
+}
+
+// Six equal experts with equal scores: the softmax over all gives each of the two chosen 1/6, and 1/2 once they are divided by their
+// sum. A softmax over the chosen ones alone would make no difference between the two.
+TEST(Router, WeightsAreTheSoftmaxOverAllExperts) {
+  const auto with = [&](bool normalised, float scale, const char* name) {
+    test::Rewrite change;
+    change.add = [&](GgufWriter& w) { w.set_bool("qwen2moe.expert_weights_norm", normalised); };
+    change.tensor = [&](const std::string& tensor, const std::vector<int64_t>& shape, std::vector<float>& values) {
+      if (tensor.ends_with("ffn_gate_inp.weight")) std::fill(values.begin(), values.end(), 0.f);
+      if (!tensor.ends_with("_exps.weight")) return true;
+      const size_t size = values.size() / size_t(shape[0]);
+      for (size_t i = size; i < values.size(); ++i) values[i] = values[i - size];
+      if (tensor.ends_with("ffn_down_exps.weight"))
+        for (float& v : values) v *= scale;
+      return true;
+    };
+    return logprobs_of(test::rewritten(kQwen2Moe, change, folder().path() + name));
+  };
+  const std::vector<double> plain = with(false, 1, "/plain.gguf");
+  EXPECT_LE(largest_difference(plain, with(true, 1 / 3.f, "/third.gguf")), 1e-5);
+  EXPECT_GE(largest_difference(plain, with(true, 1, "/whole.gguf")), 0.1);
+}
+
+// All tokens have much of the first channel of the embedding, so a gate on it alone can be opened and shut. `at`: its weight; `scale`:
+// of the shared expert's output.
+TEST(Router, TheSharedExpertIsWeighedByTheSigmoidOfItsGate) {
+  const auto with = [&](float at, float scale) {
+    test::Rewrite change;
+    change.tensor = [&](const std::string& tensor, const std::vector<int64_t>&, std::vector<float>& values) {
+      if (tensor.ends_with("ffn_gate_inp_shexp.weight")) std::fill(values.begin(), values.end(), 0.f), values[0] = at;
+      if (tensor.ends_with("ffn_down_shexp.weight"))
+        for (float& v : values) v *= scale;
+      return true;
+    };
+    return logprobs_of(test::rewritten(kQwen2Moe, change, folder().path() + "/shared.gguf"));
+  };
+  const std::vector<double> open = with(1e6f, 1), half = with(0, 1), shut = with(-1e6f, 1);
+  EXPECT_LE(largest_difference(half, with(1e6f, 0.5f)), 1e-5);  // sigmoid(0)
+  EXPECT_LE(largest_difference(shut, with(0, 0)), 1e-5);
+  EXPECT_GE(largest_difference(open, half), 0.1);
+  EXPECT_GE(largest_difference(half, shut), 0.1);
+}
+
 // The whole message of what loading or running the model says, or "".
 std::string message_of(const std::string& path) {
   try {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -78,6 +79,53 @@ TEST_F(FolderTest, ConfigurationsThatDisagreeWithTheWeights) {
     EXPECT_NE(found.find(expected), std::string::npos) << to << "\n" << found;
     EXPECT_TRUE(found.starts_with(folder_.path())) << found;
   }
+}
+
+// Checkpoints whose layers were cut to widths or heads of their own: the layer and both shapes are named, nothing runs on part of a
+// matrix.
+TEST_F(FolderTest, LayersOfOtherShapesAreNamed) {
+  uint64_t size = 0;
+  std::memcpy(&size, weights_.data(), 8);
+  const auto header = nlohmann::json::parse(weights_.substr(8, size));
+  // Writes the weights with the tensors of one layer cut to so many rows, or columns.
+  const auto cut = [&](const std::map<std::string, std::array<size_t, 2>>& shapes) {
+    nlohmann::json changed;
+    std::string data;
+    for (const auto& [name, tensor] : header.items()) {
+      if (name == "__metadata__") continue;
+      std::vector<size_t> shape = tensor["shape"];
+      const size_t begin = tensor["data_offsets"][0];
+      const std::string values = weights_.substr(8 + size + begin, tensor["data_offsets"][1].get<size_t>() - begin);
+      const size_t cols = shape.size() == 2 ? shape[1] : 1;
+      const auto it = shapes.find(name);
+      if (it != shapes.end()) {
+        shape[0] = it->second[0];
+        if (shape.size() == 2) shape[1] = it->second[1];
+      }
+      const size_t from = data.size(), kept = shape.size() == 2 ? shape[1] : 1;
+      for (size_t row = 0; row < shape[0]; ++row) data += values.substr(row * cols * 4, kept * 4);
+      changed[name] = {{"dtype", tensor["dtype"]}, {"shape", shape}, {"data_offsets", {from, data.size()}}};
+    }
+    const std::string text = changed.dump();
+    const uint64_t length = text.size();
+    write("model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + text + data);
+    return error();
+  };
+  EXPECT_EQ(cut({}), "");
+  const std::string layer = "model.layers.1.";
+  const auto expect = [](const std::string& found, const std::string& expected) {
+    EXPECT_NE(found.find(expected), std::string::npos) << found;
+  };
+  expect(cut({{layer + "mlp.gate_proj.weight", {48, 56}},
+              {layer + "mlp.up_proj.weight", {48, 56}},
+              {layer + "mlp.down_proj.weight", {56, 48}}}),
+         "tensor 'model.layers.1.mlp.gate_proj.weight': expected [97, 56], found [48, 56] of F32");
+  expect(cut({{layer + "self_attn.q_proj.weight", {40, 56}},
+              {layer + "self_attn.q_proj.bias", {40, 1}},
+              {layer + "self_attn.o_proj.weight", {56, 40}}}),
+         "tensor 'model.layers.1.self_attn.q_proj.bias': expected [56], found [40] of F32");
+  expect(cut({{layer + "self_attn.o_proj.weight", {56, 40}}}),
+         "tensor 'model.layers.1.self_attn.o_proj.weight': expected [56, 56], found [56, 40] of F32");
 }
 
 // An expert more or fewer than the configuration says, another width, a layer that has none: named, never dropped.

@@ -1,6 +1,7 @@
 // Copies of a small model with its matrices stored as another type: the same code must be right on every type.
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,35 @@ std::string edited(const std::string& source, const std::vector<std::pair<std::s
     dequantize(raw.type, raw.data.data(), values.data(), int64_t(values.size()));
     edit(info.name, raw.shape, values);
     writer.add_tensor_f32(info.name, raw.type, raw.shape, values);
+  }
+  writer.write(path);
+  return path;
+}
+
+// What rewritten() changes. tensor(name, shape, values): anything of a float32 tensor; false: it is left out.
+struct Rewrite {
+  std::vector<std::string> without;  // keys left out; with `add` they come back as something else
+  std::function<void(GgufWriter&)> add = [](GgufWriter&) {};
+  std::function<bool(std::string& name, std::vector<int64_t>& shape, std::vector<float>& values)> tensor =
+      [](std::string&, std::vector<int64_t>&, std::vector<float>&) { return true; };
+};
+
+inline std::string rewritten(const std::string& source, const Rewrite& change, const std::string& path) {
+  const GgufFile file(source);
+  GgufWriter writer;
+  for (const GgufKey& key : file.keys())
+    if (std::find(change.without.begin(), change.without.end(), key.name) == change.without.end())
+      writer.set_payload(key.name, key.value.type(), key.value.bytes());
+  change.add(writer);
+  for (const TensorInfo& info : file.tensors()) {
+    const RawTensor raw = file.tensor(info.name);
+    int64_t elements = 1;
+    for (const int64_t n : raw.shape) elements *= n;
+    std::vector<float> values(static_cast<size_t>(elements));
+    dequantize(raw.type, raw.data.data(), values.data(), elements);
+    std::string name = info.name;
+    std::vector<int64_t> shape = raw.shape;
+    if (change.tensor(name, shape, values)) writer.add_tensor_f32(name, raw.type, shape, values);
   }
   writer.write(path);
   return path;

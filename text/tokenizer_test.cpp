@@ -224,6 +224,9 @@ TEST(Tokenizer, BadMetadataIsAnErrorThatNamesTheKey) {
   expect_error([](auto& d) { d.token_types[2] = 6; }, "SentencePiece");
   expect_error([](auto& d) { d.tokens[3] = std::string("a"); }, "expected every text once, found \"a\" as 0 and 3");
   expect_error([](auto& d) { d.tokens[9] = ""; }, "expected a text for control or user-defined token 9");
+  // Looked for at every place of a text, it would cost its length at each: a megabyte of "a" would never end.
+  expect_error([](auto& d) { d.tokens[9] = std::string(1 << 20, 'a') + "b"; },
+               "tokens: expected at most 1024 bytes in token 9, which is looked for in texts, found 1048577");
   expect_error([](auto& d) { d.merges[1] = "ab"; }, "expected \"left right\" as merge 1, found \"ab\"");
   expect_error([](auto& d) { d.merges[1] = "a b c"; }, "expected \"left right\" as merge 1");
   expect_error([](auto& d) { d.merges[1] = " b"; }, "expected \"left right\" as merge 1");

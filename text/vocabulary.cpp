@@ -10,6 +10,9 @@
 namespace pop {
 namespace {
 
+// Of tokens that are looked for at every place of a text, which may cost so many steps at each. Published ones have below 100.
+constexpr size_t kMostLookedFor = 1024;
+
 // GPT-2's byte alphabet: a token is written with one visible character per byte. Bytes that print in Latin-1 stand for
 // themselves, the other 68 are U+0100 and up in their order (0x20 is U+0120).
 bool prints(uint32_t byte) {
@@ -90,6 +93,9 @@ void Vocabulary::add_texts(const TokenizerData& data) {
     const bool plain = types_[id] == TokenType::kNormal || types_[id] == TokenType::kByte;
     if (!plain && texts_[id].empty())
       fail("{}tokens: expected a text for control or user-defined token {}, found none", keys_, id);
+    if ((!plain || data.model == "unigram") && texts_[id].size() > kMostLookedFor)
+      fail("{}tokens: expected at most {} bytes in token {}, which is looked for in texts, found {}", keys_,
+           kMostLookedFor, id, texts_[id].size());
     const auto [known, added] = by_text_.emplace(texts_[id], static_cast<int32_t>(id));
     if (!added)
       fail("{}tokens: expected every text once, found \"{}\" as {} and {}", keys_, printable(texts_[id]), known->second,

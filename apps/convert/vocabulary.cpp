@@ -17,11 +17,17 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A vocabulary by scores goes into GGUF as tokenizer.model has it; tokenizer.json keeps merges in place of the scores.
+// A vocabulary by scores goes into GGUF as tokenizer.model has it; tokenizer.json keeps merges in place of the scores. Whether BOS
+// comes first is the rule of the file that the folder runs with, which is tokenizer.json.
 FolderText read_text(const Model& model) {
   const std::string& folder = model.folder()->path();
   FolderText text = read_folder_text(folder, model.spec.vocab);
-  if (text.tokenizer && text.tokenizer->model != "gpt2") text = read_folder_text(folder, model.spec.vocab, true);
+  if (text.tokenizer && text.tokenizer->model != "gpt2") {
+    const Tokenizer runs(*text.tokenizer);
+    text = read_folder_text(folder, model.spec.vocab, true);
+    text.tokenizer->add_bos = runs.add_bos();
+    if (runs.add_bos()) text.tokenizer->bos = runs.bos();
+  }
   if (text.tokenizer && text.tokenizer->model != "gpt2" && text.tokenizer->model != "llama")
     fail("{}/{}: expected a byte-level BPE, or a SentencePiece BPE in tokenizer.model, found {}", folder,
          text.tokenizer_file, text.tokenizer->model == "unigram" ? "a unigram model" : "a BPE of characters");

@@ -155,8 +155,9 @@ void add_model_options(CLI::App& app, EngineOptions& options) {
       ->option_text("TYPE")
       ->check(one_of({"f32", "f16", "bf16", "q8_0"}))
       ->group(group);
-  app.add_option("-c,--ctx", options.context,
-                 "Context in tokens; a longer prompt is an error [the model's, at most 8192]")
+  app.add_option(
+         "-c,--ctx", options.context,
+         "Context in tokens; a longer prompt is an error [the model's, at most 8192; with LongRoPE its original one]")
       ->option_text("N")
       ->check(whole_in(1, 1 << 24))
       ->group(group);

@@ -82,11 +82,14 @@ class Chat {
     for (std::string line;;) {
       prompt();
       InterruptScope::clear();
+      if (InterruptScope::told_to_end()) return kInterrupted;
       switch (input.read_line(line)) {
         case Input::Outcome::End:
           if (is_terminal(STDIN_FILENO)) note(args_.output, "");
           return kDone;
-        case Input::Outcome::Interrupted: note(args_.output, "\nCtrl-D leaves"); continue;
+        case Input::Outcome::Interrupted:
+          if (!InterruptScope::told_to_end()) note(args_.output, "\nCtrl-D leaves");
+          continue;
         case Input::Outcome::Line: break;
       }
       if (line.ends_with('\r')) line.pop_back();

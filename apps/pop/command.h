@@ -10,7 +10,7 @@ class App;
 
 namespace pop::app {
 
-enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kInterrupted = 130 };
+enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kInterrupted = 130 };  // of SIGTERM 143, of SIGHUP 129
 
 // Options that contradict each other or lack something: exit code 2. Any other exception ends with exit code 1.
 class UsageError : public std::runtime_error {

@@ -28,7 +28,7 @@ int complain(ExitCode code, std::string message) {
 int finish(int code) {
   if (std::fflush(stdout) != 0 || std::ferror(stdout))
     return complain(kFailed, "standard output: could not be written");
-  return code;
+  return code == kInterrupted ? InterruptScope::exit_code() : code;
 }
 
 int show(const std::string& page) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 #include "apps/pop/command.h"
 #include "base/error.h"
@@ -14,12 +15,15 @@
 namespace pop::app {
 namespace {
 
-volatile sig_atomic_t interrupted = 0;  // a signal handler can reach nothing but a global
-struct sigaction previous;
+// Ctrl-C, and what asks a program to end: kill, a closed terminal, a machine that shuts down.
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-void on_interrupt(int) {
-  if (interrupted) _exit(kInterrupted);
-  interrupted = 1;
+volatile sig_atomic_t interrupted = 0;  // the signal's number; a signal handler can reach nothing but a global
+struct sigaction previous[std::size(kSignals)];
+
+void on_interrupt(int signal) {
+  if (interrupted) _exit(128 + signal);
+  interrupted = signal;
 }
 
 std::string duration(double seconds) {
@@ -58,14 +62,26 @@ InterruptScope::InterruptScope() {
   struct sigaction action = {};
   action.sa_handler = on_interrupt;  // no SA_RESTART: a read that waits for the user must return
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &previous);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &previous[i]);
+    // nohup and its like have the others ignored, and so they stay.
+    if (kSignals[i] == SIGINT || previous[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
-InterruptScope::~InterruptScope() { sigaction(SIGINT, &previous, nullptr); }
+InterruptScope::~InterruptScope() {
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &previous[i], nullptr);
+}
 
 bool InterruptScope::raised() { return interrupted != 0; }
 
-void InterruptScope::clear() { interrupted = 0; }
+bool InterruptScope::told_to_end() { return interrupted != 0 && interrupted != SIGINT; }
+
+int InterruptScope::exit_code() { return interrupted != 0 ? 128 + interrupted : int(kInterrupted); }
+
+void InterruptScope::clear() {
+  if (interrupted == SIGINT) interrupted = 0;
+}
 
 Progress::Progress(std::string what, const OutputArgs& args)
     : what_(std::move(what)),

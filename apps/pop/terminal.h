@@ -31,7 +31,8 @@ class Style {
   bool colored_;
 };
 
-// While one lives, Ctrl-C sets a flag in place of ending the program; a second Ctrl-C without clear() between ends it.
+// While one lives, Ctrl-C, SIGTERM and SIGHUP set a flag in place of ending the program, so that what was begun is put away; a
+// second one without clear() between ends it at once.
 class InterruptScope {
  public:
   InterruptScope();
@@ -40,7 +41,9 @@ class InterruptScope {
   InterruptScope& operator=(const InterruptScope&) = delete;
 
   static bool raised();
-  static void clear();
+  static bool told_to_end();  // by another signal than Ctrl-C, which in a conversation only stops an answer
+  static int exit_code();     // as shells have it: 128 and the signal; Ctrl-C's before there was one
+  static void clear();        // forgets a Ctrl-C
 };
 
 // A line on stderr, redrawn in place: what, how far, time left. Silent unless stderr is a terminal and the work has lasted

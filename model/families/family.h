@@ -14,7 +14,7 @@ namespace pop {
 
 // In which layers config.json's sliding_window holds.
 enum class WindowRule : uint8_t {
-  None,     // the field means nothing to this family
+  None,     // in none: the class does not look at it, and one that would cut the trained context is refused
   Unused,   // versions of transformers differ in what it would do: use_sliding_window must be false
   All,      // in all, where it is given; layer_types must agree
   ByLayer,  // layer_types says it, or use_sliding_window and max_window_layers
@@ -76,6 +76,7 @@ struct Family {
   WindowRule window = WindowRule::None;
   int window_pattern = 0;         // Pattern: n, where files do not say it
   int window_default = 0;         // where config.json has no sliding_window at all
+  int gguf_window_default = 0;    // where a GGUF file does not say it; 0: none
   bool experts = false;           // GGUF files may be of mixtures of experts
   bool normalised_top_k = false;  // where they do not say it: the chosen experts' weights are divided by their sum
   HfExperts hf_experts = {};

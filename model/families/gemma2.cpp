@@ -17,6 +17,7 @@ const Family kGemma2{.architecture = "gemma2",
                      .logit_cap = 30.f,
                      .window = WindowRule::Pattern,
                      .window_pattern = 2,
-                     .window_default = 4096};
+                     .window_default = 4096,
+                     .gguf_window_default = 4096};  // files of its first days do not say it
 
 }  // namespace pop

@@ -151,7 +151,7 @@ void read_scores(const Keys& keys, const Family& family, ModelSpec& spec) {
 void read_windows(const Keys& keys, const Family& family, ModelSpec& spec) {
   constexpr const char* kKey = "attention.sliding_window";
   const bool pattern = family.window == WindowRule::Pattern;
-  const int window = pattern ? keys.integer(kKey, 1, 1 << 30) : keys.integer_or(kKey, 0, 0, 1 << 30);
+  const int window = keys.integer_or(kKey, family.gguf_window_default, 0, 1 << 30);
   if (window == 0) return;
   if (!family.window_in_gguf) keys.refuse(kKey, kNotYet, window);
   spec.windows.assign(size_t(spec.layers), window);

@@ -56,15 +56,21 @@ void read_scores(const JsonObject& config, const Family& family, ModelSpec& spec
   spec.logit_cap = cap("final_logit_softcapping", family.logit_cap);
 }
 
+// Of families that have no windows: a configuration that asks for one is of another model than its class runs.
+void refuse_windows(const JsonObject& config, const Family& family) {
+  if (config.flag("use_sliding_window", false)) config.refuse("use_sliding_window", "false");
+  for (const std::string& type : config.find_strings("layer_types").value_or(std::vector<std::string>()))
+    if (type != "full_attention") config.refuse("layer_types", "full_attention alone");
+  if (family.window == WindowRule::Unused) return;  // there the flag alone decides
+  const auto window = config.find_int("sliding_window", 0, kMostContext);
+  if (window && *window != 0 && *window < config.integer("max_position_embeddings", 1, kMostContext))
+    config.refuse("sliding_window", "null, as the class does not look at it");
+}
+
 // Families by layer: layer_types, or what transformers makes of the older fields: windows from layer max_window_layers on, or by a
 // pattern. The others' classes do not look at layer_types, which may therefore say nothing else.
 void read_windows(const JsonObject& config, const Family& family, ModelSpec& spec) {
-  if (family.window == WindowRule::Unused) {
-    if (config.flag("use_sliding_window", false)) config.refuse("use_sliding_window", "false");
-    for (const std::string& type : config.find_strings("layer_types").value_or(std::vector<std::string>()))
-      if (type != "full_attention") config.refuse("layer_types", "full_attention alone");
-    return;
-  }
+  if (family.window == WindowRule::None || family.window == WindowRule::Unused) return refuse_windows(config, family);
   const auto said = config.find_int("sliding_window", 1, kMostContext);
   int window = said || config.has("sliding_window") ? int(said.value_or(0)) : family.window_default;
   int from = 0;
@@ -183,7 +189,7 @@ ModelSpec read_spec(const JsonObject& config, const Family& family) {
   spec.norm_offset = family.hf_norm_offset;
   if (family.scaled_embedding) spec.embedding_scale = std::sqrt(float(spec.d));
   read_scores(config, family, spec);
-  if (family.window != WindowRule::None) read_windows(config, family, spec);
+  read_windows(config, family, spec);
   read_rope(config, family, spec);
   const auto is_dynamic = [](const RopeSpec& rope) { return rope.scaling == RopeSpec::Scaling::Dynamic; };
   if (is_dynamic(spec.rope) || (spec.window_rope && is_dynamic(*spec.window_rope)))
