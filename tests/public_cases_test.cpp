@@ -354,10 +354,10 @@ std::string grouped(int heads, int kv_heads, bool repeated, const Folder& folder
 
 TEST(Numbers, EveryQueryHeadHasTheKeysOfItsGroup) {
   const Folder folder;
-  for (const auto& [heads, kv_heads] : {std::pair{14, 2}, {28, 4}, {6, 3}, {5, 1}, {4, 4}})
+  for (const std::pair<int, int> counts : {std::pair{14, 2}, {28, 4}, {6, 3}, {5, 1}, {4, 4}})
     for (const std::string& isa : available_isa_names()) {
       const auto run = [&](bool repeated) {
-        return logits_of({.model = grouped(heads, kv_heads, repeated, folder),
+        return logits_of({.model = grouped(counts.first, counts.second, repeated, folder),
                           .threads = 1,
                           .isa = isa,
                           .activations = "f32",
@@ -369,7 +369,7 @@ TEST(Numbers, EveryQueryHeadHasTheKeysOfItsGroup) {
       float worst = 0;
       for (size_t i = 0; i < found.size(); ++i)
         for (size_t j = 0; j < found[i].size(); ++j) worst = std::max(worst, std::abs(found[i][j] - expected[i][j]));
-      EXPECT_LE(worst, 1e-4f) << isa << " " << heads << "/" << kv_heads;
+      EXPECT_LE(worst, 1e-4f) << isa << " " << counts.first << "/" << counts.second;
     }
   const auto error = [&](int heads, int kv_heads) {
     try {
