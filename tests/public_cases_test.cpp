@@ -354,7 +354,7 @@ std::string grouped(int heads, int kv_heads, bool repeated, const Folder& folder
 
 TEST(Numbers, EveryQueryHeadHasTheKeysOfItsGroup) {
   const Folder folder;
-  for (const std::pair<int, int> counts : {std::pair{14, 2}, {28, 4}, {6, 3}, {5, 1}, {4, 4}})
+  for (const std::pair<int, int>& counts : {std::pair{14, 2}, {28, 4}, {6, 3}, {5, 1}, {4, 4}})
     for (const std::string& isa : available_isa_names()) {
       const auto run = [&](bool repeated) {
         return logits_of({.model = grouped(counts.first, counts.second, repeated, folder),
