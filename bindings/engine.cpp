@@ -31,8 +31,8 @@ struct PyEngine {
   [[maybe_unused]] const auto& [model, threads, isa, activations, kv, context, prefill_chunk, layout, methods, bos,
                                 full_hash, text_only, load_as, cache, on_load] = engine;
   [[maybe_unused]] const auto& [method, ratio, ffn_sparsity, ratio_of, gamma, metric, decode_metric, norm, prefill,
-                                plus_rule, min_tokens, few_tokens, match, calibration, partition, random_every, seed,
-                                pack] = prune;
+                                plus_rule, min_tokens, few_tokens, match, repaired, calibration, partition,
+                                random_every, seed, pack] = prune;
 }
 
 void load(PyEngine* self, const Path& model, int threads, int ctx, std::string isa, std::string activations,
@@ -72,8 +72,8 @@ auto with_settings(PyEngine& engine, std::string method, std::optional<double> r
                    std::optional<double> ffn_sparsity, const Word& ratio_of, std::optional<double> gamma,
                    const Word& metric, const Word& decode_metric, const Word& norm, const Word& prefill,
                    const Word& plus_rule, std::optional<int> min_tokens, const Word& few_tokens, const Word& match,
-                   const std::optional<Path>& calibration, const Word& partition, const Word& random_every,
-                   std::optional<uint64_t> seed, bool pack) {
+                   const Word& repaired, const std::optional<Path>& calibration, const Word& partition,
+                   const Word& random_every, std::optional<uint64_t> seed, bool pack) {
   return run(engine, PruneSettings{.method = std::move(method),
                                    .ratio = ratio,
                                    .ffn_sparsity = ffn_sparsity,
@@ -87,6 +87,7 @@ auto with_settings(PyEngine& engine, std::string method, std::optional<double> r
                                    .min_tokens = min_tokens,
                                    .few_tokens = few_tokens.value_or(""),
                                    .match = match.value_or(""),
+                                   .repaired = repaired.value_or(""),
                                    .calibration = calibration.value_or(Path()).string(),
                                    .partition = partition.value_or(""),
                                    .random_every = random_every.value_or(""),
@@ -100,7 +101,8 @@ void def_with_settings(Class& c, const char* name, Function function, const char
   c.def(name, function, "method"_a = "dense", "ratio"_a = none, nb::kw_only(), "ffn_sparsity"_a = none,
         "ratio_of"_a = none, "gamma"_a = none, "metric"_a = none, "decode_metric"_a = none, "norm"_a = none,
         "prefill"_a = none, "plus_rule"_a = none, "min_tokens"_a = none, "few_tokens"_a = none, "match"_a = none,
-        "calibration"_a = none, "partition"_a = none, "random_every"_a = none, "seed"_a = none, "pack"_a = true, doc);
+        "repaired"_a = none, "calibration"_a = none, "partition"_a = none, "random_every"_a = none, "seed"_a = none,
+        "pack"_a = true, doc);
 }
 
 PySession session(PyEngine& self, const PruneSettings& settings) {
@@ -110,12 +112,16 @@ PySession session(PyEngine& self, const PruneSettings& settings) {
 
 Engine::Planned planned(PyEngine& self, const PruneSettings& settings) { return self.engine().planned(settings); }
 
-nb::bytes calibrate(PyEngine& self, const std::vector<Prompt>& texts, std::string source, int history, int allocate) {
+nb::bytes calibrate(PyEngine& self, const std::vector<Prompt>& texts, std::string source, int history, int allocate,
+                    std::optional<double> tyr, int iterations, int generations, int offspring, uint64_t seed) {
   Signals signals;
   const CalibrationResult result = work(*self.shared, signals, [&] {
     std::vector<std::vector<int32_t>> sequences;
     for (const Prompt& text : texts) sequences.push_back(prompt_ids(self.engine(), text, false));
     CalibrationOptions options{.source = std::move(source), .history = history, .allocate = allocate};
+    if (tyr)
+      options.repair = RepairOptions{
+          .ratio = *tyr, .iterations = iterations, .generations = generations, .offspring = offspring, .seed = seed};
     options.hooks.interrupted = [&] { return signals.raised(); };
     return self.shared->engine.calibrate(sequences, options);
   });
@@ -148,7 +154,7 @@ method: a name of popcpp.methods(). ratio: share of the blocks' weights to prune
 channels. ratio_of: blocks, active, total. gamma: width of the candidate region. metric, decode_metric: down, gate-up.
 norm: "1", "2", "max". prefill: dense, pruned. plus_rule (pop+): sites, prompt. min_tokens, few_tokens (layer, dense): of
 experts that few tokens of the prompt went through. match: read as much per token as this method at `ratio`.
-calibration: file of statistics of a text (Engine.calibrate). partition: sequence, shared. random_every: sequence, token.
+repaired (tyr): model, bf16, the type of its weights. calibration: file of statistics of a text (Engine.calibrate). partition: sequence, shared. random_every: sequence, token.
 seed: of a random mask. pack: copy reachable channels together where it pays; changes no bit of the result.
 An option that does not apply to the method is an error; docs/pruning.md explains them.)";
 
@@ -202,10 +208,12 @@ void bind_engine(nb::module_& m) {
           nb::rv_policy::reference_internal, "What the model file says, and how it was loaded.")
       .def("set_threads", &set_threads, "threads"_a, "Another number of worker threads; changes no bit of any result.")
       .def("calibrate", &calibrate, "texts"_a, nb::kw_only(), "source"_a = "", "history"_a = 0, "allocate"_a = 0,
+           "tyr"_a = nb::none(), "iterations"_a = 2, "generations"_a = 8, "offspring"_a = 16, "seed"_a = 1,
            R"(Statistics of texts (or token ids) on the dense model, as bytes: written to a file they are `calibration`.
 
 source: names the texts. history: positions of which squared activations are kept one by one (method probe).
-allocate: sequences on which a search shares out a block's level over its matrices (method teal).)");
+allocate: sequences on which a search shares out a block's level over its matrices (method teal).
+tyr: ratio for which the repaired model of method tyr is made as well; iterations, generations, offspring, seed: of its search.)");
   bind_text(c);
   def_with_settings(c, "session", &with_settings<&session>, kSessionDoc);
   def_with_settings(c, "planned", &with_settings<&planned>,

@@ -81,7 +81,7 @@ class Search {
       sequences_[i].policy = nullptr;
       if (trials != nullptr) sequences_[i].policy = trials[i];
     }
-    forward_block(*engine_.model, run_, engine_.scratch(int(rows_.size())), rows_, layer, x_, out);
+    forward_block(*engine_.model, run_, engine_.scratch(int(rows_.size())), Phase::Decode, rows_, layer, x_, out);
   }
   double error_of(int layer) {
     run_block(layer, trials_.data(), trial_);

@@ -40,6 +40,20 @@ void refuse_damage(const Calibration& calibration) {
   }
 }
 
+void check_repair(const RepairOptions& o, const ModelSpec& spec) {
+  if (spec.moe.experts > 0) fail("calibrate: repair: method tyr does not run on mixtures of experts");
+  if (spec.post_norms) fail("calibrate: repair: method tyr does not run on models with a norm after the FFN");
+  if (o.iterations < 0 || o.generations < 0 || o.offspring < 1)
+    fail("calibrate: repair: expected 0 or more iterations and generations of 1 or more children, found {}, {}, {}",
+         o.iterations, o.generations, o.offspring);
+  const auto positive = [](const std::vector<int>& values) {
+    return std::all_of(values.begin(), values.end(), [](int v) { return v > 0; });
+  };
+  if (o.tokens.empty() || o.tokens.size() != o.survivors.size() || !positive(o.tokens) || !positive(o.survivors))
+    fail("calibrate: repair: expected as many survivors as stages of at least one token, found {} and {}",
+         o.survivors.size(), o.tokens.size());
+}
+
 }  // namespace
 
 CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequences,
@@ -47,6 +61,7 @@ CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequen
   impl_->expect_weights();
   if (impl_->model->spec.moe.experts > 0 && (options.allocate > 0 || options.history > 0))
     fail("calibrate: allocate, history: expected 0, methods teal and probe do not run on mixtures of experts");
+  if (options.repair) check_repair(*options.repair, impl_->model->spec);
   size_t longest = 0, total = 0;
   for (const std::vector<int32_t>& ids : sequences) {
     if (ids.empty()) fail("calibrate: expected sequences of at least one token, found an empty one");
@@ -88,13 +103,13 @@ CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequen
   }
   Calibration calibration = collector->result(options.source);
   refuse_damage(calibration);
-  if (options.allocate > 0) {
-    try {
+  try {
+    if (options.allocate > 0)
       impl_->allocate(sequences.first(std::min(sequences.size(), size_t(options.allocate))), options.hooks,
                       calibration);
-    } catch (const PassInterrupted&) {
-      return result;
-    }
+    if (options.repair) impl_->repair(sequences, *options.repair, options.hooks, calibration, result);
+  } catch (const PassInterrupted&) {
+    return result;
   }
   result.bytes = calibration_bytes(calibration);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

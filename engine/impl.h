@@ -43,6 +43,9 @@ struct Engine::Impl {
   // Searches how far each site of a block may go, on these sequences (method teal), into calibration.layers[].allocation. Throws
   // PassInterrupted.
   void allocate(std::span<const std::vector<int32_t>> sequences, const RunHooks& hooks, Calibration& calibration);
+  // Searches for a model without channels, W_down repaired (method tyr), into calibration.repaired. Throws PassInterrupted.
+  void repair(std::span<const std::vector<int32_t>> sequences, const RepairOptions& options, const RunHooks& hooks,
+              Calibration& calibration, CalibrationResult& result);
   PruneOptions prune_options(const PruneSettings& settings) const;  // with the calibration file read
   ReadStats read_stats(const Sequence& sequence) const;
   RealisedRatio realised(const LeftOut& left_out) const;

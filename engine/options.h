@@ -41,6 +41,7 @@ struct PruneSettings {
   std::optional<int> min_tokens{};        // experts: fewer prompt tokens than these say nothing about one
   std::string few_tokens{};               // of such an expert: layer (all tokens of its layer decide) | dense
   std::string match{};                    // read as much per token as this method at `ratio`
+  std::string repaired{};                 // tyr: model | bf16, the type of the repaired weights
   std::string calibration{};              // file of Engine::calibrate, for methods that need one
   std::string partition{};                // sequence | shared: one for all texts of a batch, from all of them
   std::string random_every{};             // random: sequence | token
@@ -99,12 +100,24 @@ struct ScoreRequest {
   int score_from = 1;  // log-probabilities (and on_logits) of earlier positions are not computed
 };
 
+// Of a model without some of its channels and W_down repaired (method tyr): for which ratio, and how long is searched for how
+// many channels each layer loses. Týr's own search: 4 iterations of 50 generations of 128 children, judged on 2,048, 16,384 (best
+// 16) and 131,072 tokens (best 4); 236 million tokens in all.
+struct RepairOptions {
+  double ratio = 0.2;  // of the blocks' weights
+  int iterations = 2, generations = 8, offspring = 16;
+  std::vector<int> tokens = {256, 1024, 4096};  // of the texts of each stage
+  std::vector<int> survivors = {4, 2, 1};       // of each stage, the parent among the last
+  uint64_t seed = 1;
+};
+
 // Statistics of a text for the methods that need them, made by the dense model.
 struct CalibrationOptions {
   std::string source{};  // names the text; kept with the statistics
   int history = 0;       // positions of which squared activations are kept one by one (method probe)
   int allocate = 0;      // sequences on which a search shares out a block's level over its matrices (method teal)
-  RunHooks hooks{};      // interrupted and on_progress
+  std::optional<RepairOptions> repair{};  // method tyr; the sequences are its texts
+  RunHooks hooks{};                       // interrupted and on_progress
 };
 struct ChatMessage {
   std::string role, content;

@@ -148,6 +148,12 @@ struct CalibrationResult {
   uint64_t sequences = 0, tokens = 0;
   double seconds = 0;
   std::string finish_reason;  // "complete", "interrupted"
+  // Of a repair: its search in words, the tokens it ran, what each generation came to (KL in nats per token on the texts of its
+  // last stage), channels that each layer lost.
+  std::string search{};
+  uint64_t searched_tokens = 0;
+  std::vector<double> generations{};
+  std::vector<int> removed{};
 };
 
 struct BuildInfo {

@@ -58,6 +58,9 @@ PruneOptions prune_options(const PruneSettings& s, uint64_t total_weights) {
   if (!s.plus_rule.empty())
     o.plus_rule =
         choose<PlusRule, 2>("plus-rule", s.plus_rule, {{{"sites", PlusRule::Sites}, {"prompt", PlusRule::Prompt}}});
+  if (!s.repaired.empty())
+    o.repaired =
+        choose<RepairedAs, 2>("repaired", s.repaired, {{{"model", RepairedAs::Model}, {"bf16", RepairedAs::BF16}}});
   o.min_tokens = s.min_tokens;
   if (!s.few_tokens.empty())
     o.few_tokens =

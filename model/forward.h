@@ -57,9 +57,9 @@ class Activations;  // scratch of a pass, allocated once: activations.h
 void forward(const Model& model, RunContext& run, Activations& scratch, Phase phase, std::span<const ForwardRow> rows,
              const LogitsSink& sink);
 
-// One layer alone, as decode computes it, for searches over a block: x, out : [rows, d], its input and output. Writes the keys
-// and values of that layer; lengths stay, so that the same rows can go through it again.
-void forward_block(const Model& model, RunContext& run, Activations& scratch, std::span<const ForwardRow> rows,
-                   int layer, std::span<const float> x, std::span<float> out);
+// One layer alone, for searches over a block: x, out : [rows, d], its input and output. Writes the keys and values of that layer;
+// lengths stay, so that the same rows can go through it again.
+void forward_block(const Model& model, RunContext& run, Activations& scratch, Phase phase,
+                   std::span<const ForwardRow> rows, int layer, std::span<const float> x, std::span<float> out);
 
 }  // namespace pop

@@ -173,12 +173,12 @@ void forward(const Model& model, RunContext& run, Activations& scratch, Phase ph
   }
 }
 
-void forward_block(const Model& model, RunContext& run, Activations& scratch, std::span<const ForwardRow> rows,
-                   int layer, std::span<const float> x, std::span<float> out) {
+void forward_block(const Model& model, RunContext& run, Activations& scratch, Phase phase,
+                   std::span<const ForwardRow> rows, int layer, std::span<const float> x, std::span<float> out) {
   prepare(scratch, model, rows);
   std::copy(x.begin(), x.end(), f32(scratch.x));
-  run.watch.enter(Phase::Decode);
-  const Pass pass{model, run, scratch, Phase::Decode, rows, scratch.positions.data()};
+  run.watch.enter(phase);
+  const Pass pass{model, run, scratch, phase, rows, scratch.positions.data()};
   scratch.attention.cut(pass);
   block(pass, layer);
   std::copy_n(f32(scratch.x), out.size(), out.begin());

@@ -53,7 +53,7 @@ void pack_ffn(const Model& model, Sequence& sequence, ThreadPool& pool) {
   };
   for (int i = 0; i < ffns; ++i) {
     plan(model.ffns[size_t(i)]->gate_up, Layout::Rows, Site::GateUp, i);
-    plan(model.ffns[size_t(i)]->down, Layout::Columns, Site::Down, i);
+    plan(sequence.down(model, i, true), Layout::Columns, Site::Down, i);
   }
   if (sequence.packed_memory.size() < bytes) sequence.packed_memory = AlignedBuffer(bytes);
   sequence.packed.resize(size_t(ffns));

@@ -61,8 +61,11 @@ struct Sequence {
   const Matrix& gate_up(const Model& model, int ffn) const {
     return !use_packed ? model.ffns[size_t(ffn)]->gate_up : packed[size_t(ffn)].gate_up;
   }
-  const Matrix& down(const Model& model, int ffn) const {
-    return !use_packed ? model.ffns[size_t(ffn)]->down : packed[size_t(ffn)].down;
+  // prunes: the method leaves channels out of this pass.
+  const Matrix& down(const Model& model, int ffn, bool prunes) const {
+    if (use_packed) return packed[size_t(ffn)].down;
+    const Matrix* const repaired = prunes && policy ? policy->repaired_down(ffn) : nullptr;
+    return repaired != nullptr ? *repaired : model.ffns[size_t(ffn)]->down;
   }
 
  private:

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +47,17 @@ struct CalibrationLayer {
   std::vector<uint8_t> allocation;  // path of allocation.h; empty: not searched for
 };
 
+// An FFN without some of its channels, and what became of the others' columns (method tyr).
+struct RepairedFfn {
+  std::vector<int32_t> kept;        // ascending
+  std::vector<uint16_t> down = {};  // bfloat16 [d][kept]; empty where all are kept: W_down as it is
+};
+struct RepairedModel {
+  double ffn_sparsity = 0;        // share of all channels that went
+  std::string search;             // how it was found, for results
+  std::vector<RepairedFfn> ffns;  // by number
+};
+
 struct Calibration {
   CalibrationModel model;
   std::string source;                  // of the text: its name and hash
@@ -53,6 +65,7 @@ struct Calibration {
   int positions = 0;                   // of which a history is kept; 0: none
   std::vector<CalibrationFfn> ffns;    // by number
   std::vector<CalibrationLayer> layers;
+  std::optional<RepairedModel> repaired;  // searched for if asked
 
   std::string description() const;  // source, sequences, tokens: names it in results
 };

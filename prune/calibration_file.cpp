@@ -5,12 +5,15 @@
 //   per FFN: sequences, tokens u64; squares, mean, fluctuation f64 [f]; history f64 [positions][f]
 //   per layer of a model without experts: histograms u64 [4 sites and the gates][1024]; allocation: steps u32, site of
 //   each u8
+//   repaired: 1 or 0 u32; if 1: ffn_sparsity f64, search: length u32 and characters; per FFN kept u32, their numbers u32, and if
+//   not all are kept down bf16 [d][kept]
 //   XXH64 of everything before, u64
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/float16.h"
 #include "base/hash.h"
 #include "prune/calibration.h"
 
@@ -18,7 +21,7 @@ namespace pop {
 namespace {
 
 constexpr char kMagic[8] = {'P', 'O', 'P', 'C', 'A', 'L', 'I', 'B'};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kSizeAt = sizeof kMagic + sizeof kVersion;  // where the file's size stands
 constexpr uint32_t kMaxSteps = 1024;
 constexpr size_t kStart = kSizeAt + 8, kChecksum = 8, kHash = 64, kMaxSource = 4096;
@@ -177,6 +180,63 @@ void read_layer(Reader& reader, const Calibration& of, size_t index, Calibration
   }
 }
 
+std::string read_text(Reader& reader, const std::string& name, const char* what) {
+  const auto length = reader.number<uint32_t>();
+  if (length > kMaxSource) fail("{}: {}: expected at most {} characters, found {}", name, what, kMaxSource, length);
+  return reader.text(length);
+}
+
+RepairedFfn read_repaired_ffn(Reader& reader, const CalibrationModel& model, size_t index, const std::string& name) {
+  const int f = model.ffns[index].f;
+  const auto count = reader.number<uint32_t>();
+  if (count > static_cast<uint32_t>(f))
+    fail("{}: repaired, FFN {}: expected at most {} kept channels, found {}", name, index, f, count);
+  RepairedFfn ffn;
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto channel = reader.number<uint32_t>();
+    if (channel >= static_cast<uint32_t>(f) || (i > 0 && channel <= static_cast<uint32_t>(ffn.kept.back())))
+      fail("{}: repaired, FFN {}: expected ascending channels below {}, found {}", name, index, f, channel);
+    ffn.kept.push_back(static_cast<int32_t>(channel));
+  }
+  if (count == static_cast<uint32_t>(f)) return ffn;
+  const size_t values = static_cast<size_t>(model.d) * count;
+  if (values > reader.left() / sizeof(uint16_t)) fail("{}: the calibration file ends too early", name);
+  ffn.down.resize(values);
+  reader.get(ffn.down.data(), values * sizeof(uint16_t));
+  for (const uint16_t v : ffn.down) {
+    if ((v & 0x7f80u) == 0x7f80u)
+      fail("{}: repaired, FFN {}: expected finite weights, found {}", name, index, bf16_to_f32(v));
+  }
+  return ffn;
+}
+
+std::optional<RepairedModel> read_repaired(Reader& reader, const CalibrationModel& model, const std::string& name) {
+  const auto present = reader.number<uint32_t>();
+  if (present > 1) fail("{}: repaired: expected 0 or 1, found {}", name, present);
+  if (present == 0) return std::nullopt;
+  RepairedModel repaired;
+  repaired.ffn_sparsity = reader.number<double>();
+  if (!(repaired.ffn_sparsity >= 0 && repaired.ffn_sparsity <= 1))
+    fail("{}: repaired: expected an FFN sparsity from 0 to 1, found {}", name, repaired.ffn_sparsity);
+  repaired.search = printable(read_text(reader, name, "repaired, search"), kMaxSource);
+  for (size_t i = 0; i < model.ffns.size(); ++i) repaired.ffns.push_back(read_repaired_ffn(reader, model, i, name));
+  return repaired;
+}
+
+void write_repaired(Writer& out, const std::optional<RepairedModel>& repaired) {
+  out.number(static_cast<uint32_t>(repaired.has_value()));
+  if (!repaired) return;
+  out.number(repaired->ffn_sparsity);
+  const std::string search = repaired->search.substr(0, kMaxSource);
+  out.number(static_cast<uint32_t>(search.size()));
+  out.put(search.data(), search.size());
+  for (const RepairedFfn& ffn : repaired->ffns) {
+    out.number(static_cast<uint32_t>(ffn.kept.size()));
+    out.put(ffn.kept.data(), ffn.kept.size() * sizeof(int32_t));
+    out.put(ffn.down.data(), ffn.down.size() * sizeof(uint16_t));
+  }
+}
+
 }  // namespace
 
 std::vector<uint8_t> calibration_bytes(const Calibration& calibration) {
@@ -210,6 +270,7 @@ std::vector<uint8_t> calibration_bytes(const Calibration& calibration) {
     out.number(static_cast<uint32_t>(layer.allocation.size()));
     out.put(layer.allocation.data(), layer.allocation.size());
   }
+  write_repaired(out, calibration.repaired);
   return out.close();
 }
 
@@ -220,9 +281,7 @@ Calibration parse_calibration(std::span<const uint8_t> bytes, const std::string&
   reader.text(kStart);
   Calibration calibration;
   calibration.model = read_model(reader, name, expected);
-  const auto length = reader.number<uint32_t>();
-  if (length > kMaxSource) fail("{}: source: expected at most {} characters, found {}", name, kMaxSource, length);
-  calibration.source = printable(reader.text(length), kMaxSource);
+  calibration.source = printable(read_text(reader, name, "source"), kMaxSource);
   calibration.sequences = reader.number<uint64_t>();
   calibration.tokens = reader.number<uint64_t>();
   constexpr uint64_t kMost = uint64_t{1} << 40;
@@ -244,7 +303,8 @@ Calibration parse_calibration(std::span<const uint8_t> bytes, const std::string&
   for (size_t i = 0; i < calibration.layers.size() && !expected.has_experts(); ++i) {
     read_layer(reader, calibration, i, calibration.layers[i], name);
   }
-  if (reader.left() != 0) fail("{}: expected nothing after the last layer, found {} bytes", name, reader.left());
+  calibration.repaired = read_repaired(reader, expected, name);
+  if (reader.left() != 0) fail("{}: expected nothing after the last part, found {} bytes", name, reader.left());
   return calibration;
 }
 

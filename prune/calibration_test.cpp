@@ -162,7 +162,7 @@ TEST_F(CalibrationFile, CutOffOrDamagedIsRefused) {
     EXPECT_NE(error_of(bytes), "") << at;
   }
   EXPECT_EQ(error_of({}), "x.calib: expected a calibration file (pop calibrate), found something else");
-  EXPECT_NE(error_of(with(8, uint32_t{1})).find("version 2, found 1"), std::string::npos);
+  EXPECT_NE(error_of(with(8, uint32_t{1})).find("version 3, found 1"), std::string::npos);
 }
 
 TEST_F(CalibrationFile, AnotherModelIsRefused) {
@@ -194,9 +194,38 @@ TEST_F(CalibrationFile, NumbersThatNoTextGivesAreRefused) {
   refused(with(kFfn, -1.0), "layer 0, squares");
   refused(with(kFfn + 8, std::numeric_limits<double>::quiet_NaN()), "layer 0, squares");
   refused(with(kFfn + 40, std::numeric_limits<double>::infinity()), "layer 0, mean");
-  refused(with(good_.size() - 20, uint64_t{1}), "layer 1, histogram of gates");
-  refused(with(good_.size() - 12, uint32_t{2000}), "steps of allocation");
-  refused(with(good_.size() - 12, uint32_t{5}), "ends too early");
+  refused(with(good_.size() - 24, uint64_t{1}), "layer 1, histogram of gates");
+  refused(with(good_.size() - 16, uint32_t{2000}), "steps of allocation");
+  refused(with(good_.size() - 16, uint32_t{5}), "ends too early");
+}
+
+// The part of method tyr at the end of a file: layer 0 keeps channels 1 and 4 of 5, layer 1 all.
+TEST_F(CalibrationFile, RepairedModel) {
+  Calibration c = parse_calibration(good_, "x.calib", of_);
+  c.repaired = RepairedModel{.ffn_sparsity = 0.3,
+                             .search = "by hand",
+                             .ffns = {{.kept = {1, 4}, .down = {1, 2, 3, 4, 5, 6}}, {.kept = {0, 1, 2, 3, 4}}}};
+  const Bytes good = calibration_bytes(c);
+  const Calibration read = parse_calibration(good, "x.calib", of_);
+  EXPECT_EQ(calibration_bytes(read), good);
+  EXPECT_EQ(read.repaired->ffns[0].kept, (std::vector<int32_t>{1, 4}));
+
+  const auto refused = [&](auto change, const char* part) {
+    Calibration other = c;
+    change(*other.repaired);
+    const std::string message = error_of(calibration_bytes(other));
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  refused([](RepairedModel& r) { r.ffn_sparsity = 1.5; }, "expected an FFN sparsity from 0 to 1, found 1.5");
+  refused([](RepairedModel& r) { r.ffn_sparsity = std::nan(""); }, "found nan");
+  refused([](RepairedModel& r) { r.ffns[0].kept = {4, 1}; }, "FFN 0: expected ascending channels below 5, found 1");
+  refused([](RepairedModel& r) { r.ffns[0].kept = {1, 1}; }, "found 1");
+  refused([](RepairedModel& r) { r.ffns[0].kept = {1, 5}; }, "found 5");
+  refused([](RepairedModel& r) { r.ffns[0].kept = {-1, 1}; }, "found 4294967295");
+  refused([](RepairedModel& r) { r.ffns[1].kept.push_back(5); }, "FFN 1: expected at most 5 kept channels, found 6");
+  refused([](RepairedModel& r) { r.ffns[0].down[3] = 0x7f80; }, "FFN 0: expected finite weights, found inf");
+  refused([](RepairedModel& r) { r.ffns[0].down.pop_back(); }, "x.calib");
+  refused([](RepairedModel& r) { r.ffns.pop_back(); }, "ends too early");
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ enum class RatioOf : uint8_t { Blocks, Active, Total };
 enum class RandomEvery : uint8_t { Sequence, Token };
 enum class FewTokens : uint8_t { Layer, Dense };  // what an expert falls back on, pop-method section 7
 enum class PlusRule : uint8_t { Prompt, Sites };  // spread_level, prune/allocation.h
+enum class RepairedAs : uint8_t { Model, BF16 };  // the type of repaired weights: the matrix's own, or bfloat16
 
 const char* metric_name(Metric metric);  // "down", "gate-up"
 const char* norm_name(Norm norm);        // "1", "2", "max"
@@ -117,6 +118,7 @@ struct PruneOptions {
   uint64_t seed = 1;                               // `random`
   RandomEvery random_every = RandomEvery::Sequence;
   PlusRule plus_rule = PlusRule::Sites;
+  RepairedAs repaired = RepairedAs::Model;  // tyr
 };
 
 // What the options came to; printed with every result.
@@ -179,6 +181,10 @@ class PolicyState {
 
   // Added to the FFN's output of every token whose FFN leaves channels out, [d]; empty: nothing is.
   virtual std::span<const float> ffn_bias(int /*ffn*/) const { return {}; }
+
+  // In place of the FFN's W_down, of the same shape, wherever the method leaves channels out (their columns are 0 or never
+  // read); null: W_down as it is.
+  virtual const Matrix* repaired_down(int /*ffn*/) const { return nullptr; }
 
   // Channels that any token of this sequence may use at a site (R and C), for packing; Full if that is everything.
   virtual Selection reachable(Site, int /*place*/) const { return {}; }

@@ -20,6 +20,7 @@ constexpr const char* kRandomOptions[] = {"ratio",   "ffn-sparsity", "ratio-of",
                                           "prefill", "seed",         "random-every"};
 constexpr const char* kStaticOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "prefill"};
 constexpr const char* kCalibratedOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "prefill", "calibration"};
+constexpr const char* kTyrOptions[] = {"prefill", "calibration", "repaired"};
 constexpr const char* kPromptMaskOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match"};
 constexpr const char* kProbeOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "calibration"};
 constexpr const char* kCatsOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "calibration"};
@@ -48,6 +49,8 @@ constexpr MethodInfo kMethods[] = {
      "Wanda-sp, of FLAP's authors", kCalibrationText, "rows", "exact", kCalibratedOptions, true, create_calibrated},
     {"flap", "FFN channels by how much they fluctuate on a text, ranked over all layers; a bias stands in for them",
      "FLAP, arXiv 2312.11983", kCalibrationText, "rows", "total", kCalibratedOptions, true, create_flap},
+    {"tyr", "FFN channels and their number per layer by a search on a text; W_down repaired by least squares",
+     "Tyr-the-Pruner, arXiv 2503.09657", kCalibrationText, "rows", "total", kTyrOptions, false, create_tyr},
     {"task-fixed", "the mask of `fixed`, taken from a task's prompt (pop calibrate) and used for all of its inputs",
      "ours, after arXiv 2501.02086", kCalibrationText, "rows", "exact", kCalibratedOptions, true, create_calibrated},
     {"probe",
@@ -108,6 +111,7 @@ void check_options(const MethodInfo& method, const PruneOptions& o) {
                                                 {"match", !o.match.empty()},
                                                 {"plus-rule", o.plus_rule != PlusRule::Sites},
                                                 {"random-every", o.random_every != RandomEvery::Sequence},
+                                                {"repaired", o.repaired != RepairedAs::Model},
                                                 {"calibration", o.calibration != nullptr}};
   for (const auto& option : given) {
     const auto applies = [&](const char* name) { return std::string_view(name) == option.first; };

@@ -33,14 +33,14 @@ TEST_F(Registry, ListsTheMethods) {
     names.insert(method.name);
     PruneOptions options;
     options.method = method.name;
-    if (needs_text(method)) options.calibration = toy_calibration(model_, 62);
+    if (needs_text(method)) options.calibration = toy_repaired(model_, 62);
     const std::unique_ptr<Policy> policy = make_policy(options, model_.context(pool_));
     EXPECT_EQ(policy->plan().method, method.name);
     EXPECT_EQ(policy->prunes(), std::string(method.selects) != "nothing");
     EXPECT_LE(std::string(method.summary).size() + std::string(method.name).size(), 120u);
   }
   EXPECT_EQ(names, (std::set<std::string>{"dense", "pop", "pop+", "fixed", "full", "random", "magnitude", "wanda_sp",
-                                          "flap", "task-fixed", "griffin", "wina", "probe", "teal", "cats"}));
+                                          "flap", "tyr", "task-fixed", "griffin", "wina", "probe", "teal", "cats"}));
 }
 
 TEST_F(Registry, DenseSelectsEverything) {
@@ -81,8 +81,9 @@ TEST_F(Registry, OptionsThatDoNotApplyAreErrors) {
       {"prefill", [](PruneOptions& o) { o.prefill_pruned = true; }},
       {"match", [](PruneOptions& o) { o.match = "pop"; }},
       {"plus-rule", [](PruneOptions& o) { o.plus_rule = PlusRule::Prompt; }},
+      {"repaired", [](PruneOptions& o) { o.repaired = RepairedAs::BF16; }},
       {"random-every", [](PruneOptions& o) { o.random_every = RandomEvery::Token; }}};
-  const auto calibration = toy_calibration(model_, 62);
+  const auto calibration = toy_repaired(model_, 62);
   for (const MethodInfo& method : methods()) {
     for (const auto& [name, set] : options) {
       PruneOptions o;

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/float16.h"
 #include "base/thread_pool.h"
 #include "kernels/select.h"
 #include "prune/calibration.h"
+#include "prune/partition.h"
 #include "prune/policy.h"
 #include "tensor/layout.h"
 
@@ -141,6 +143,25 @@ inline std::shared_ptr<const Calibration> toy_calibration(const ToyModel& model,
     collector.partition();
   }
   return std::make_shared<const Calibration>(collector.result("toy"));
+}
+
+// The same with a model for method tyr: a third of the channels gone, the last ones; the others halved.
+inline std::shared_ptr<const Calibration> toy_repaired(const ToyModel& model, uint32_t seed) {
+  Calibration calibration = *toy_calibration(model, seed);
+  ThreadPool pool(1);
+  RepairedModel repaired{.ffn_sparsity = 0, .search = "none", .ffns = {}};
+  for (const FfnWeights* ffn : model.context(pool).ffns) {
+    RepairedFfn& of = repaired.ffns.emplace_back();
+    for (int k = 0; k < kept_channels(ffn->f(), 1.0 / 3); ++k) of.kept.push_back(k);
+    repaired.ffn_sparsity = 1 - static_cast<double>(of.kept.size()) / ffn->f();
+    std::vector<float> row(static_cast<size_t>(ffn->f()));
+    for (int j = 0; j < ffn->down.rows && static_cast<int>(of.kept.size()) < ffn->f(); ++j) {
+      read_row(ffn->down, j, row.data());
+      for (const int32_t k : of.kept) of.down.push_back(f32_to_bf16(row[static_cast<size_t>(k)] / 2));
+    }
+  }
+  calibration.repaired = std::move(repaired);
+  return std::make_shared<const Calibration>(std::move(calibration));
 }
 
 }  // namespace pop

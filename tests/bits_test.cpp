@@ -270,6 +270,45 @@ TEST(Calibrated, ThresholdsAndProbesToo) {
   }
 }
 
+// A repaired model: the search gives the same bytes, whatever the threads and chunks; none of its channels gone is dense; texts are alone,
+// packed or not, and the prompt pruned or not.
+TEST(Calibrated, RepairedModel) {
+  std::vector<std::vector<int32_t>> windows;
+  for (int i = 0; i < 8; ++i) windows.push_back(ids_of(20 + i, 40));
+  std::vector<ScoreRequest> requests;
+  for (int i = 0; i < 3; ++i) requests.push_back({.ids = ids_of(i, 15 + 5 * i), .split = 1 + 9 * i});
+  for (const std::string& isa : available_isa_names()) {
+    if (isa == "scalar") continue;  // as slow as it is plain
+    Engine engine({.model = kSource, .threads = 1, .isa = isa, .context = 128}),
+        cut({.model = kSource, .threads = 2, .isa = isa, .context = 128, .prefill_chunk = 7});
+    const std::string dense = hash_of(engine, {}, requests);
+    for (const double ratio : {0.0, 0.3}) {
+      const CalibrationOptions options{
+          .repair =
+              RepairOptions{.ratio = ratio, .generations = 2, .offspring = 3, .tokens = {50, 90}, .survivors = {2, 1}}};
+      const CalibrationResult made = engine.calibrate(windows, options);
+      EXPECT_EQ(cut.calibrate(windows, options).bytes, made.bytes) << isa;
+      const std::string file = folder().path() + "/repaired.calib";
+      std::ofstream(file, std::ios::binary)
+          .write(reinterpret_cast<const char*>(made.bytes.data()), std::streamsize(made.bytes.size()));
+      for (const char* prefill : {"dense", "pruned"}) {
+        for (const char* repaired : {"model", "bf16"}) {
+          const PruneSettings s{.method = "tyr", .prefill = prefill, .repaired = repaired, .calibration = file};
+          std::string alone;
+          for (const ScoreRequest& request : requests) alone += hash_of(engine, s, {&request, 1});
+          EXPECT_EQ(alone == dense, ratio == 0) << isa << prefill << repaired;
+          EXPECT_EQ(hash_of(cut, s, requests, 3), alone) << isa << prefill << repaired;
+          PruneSettings in_place = s;
+          in_place.pack = false;
+          const GenerateOptions answer{.max_tokens = 50, .ignore_eos = true};
+          EXPECT_EQ(engine.session(s)->generate(ids_of(5, 30), answer).logits_hash,
+                    cut.session(in_place)->generate(ids_of(5, 30), answer).logits_hash);
+        }
+      }
+    }
+  }
+}
+
 // One partition for a batch: whatever the threads and chunks; of equal texts it is what each would have alone; and of
 // different ones it is not.
 TEST(Batch, SharedPartition) {

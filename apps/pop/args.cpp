@@ -77,6 +77,7 @@ PruneSettings PruneArgs::resolved(std::optional<uint64_t> seed) const {
                                                 {"--few-tokens", !s.few_tokens.empty()},
                                                 {"--random-every", !s.random_every.empty()},
                                                 {"--partition", !s.partition.empty()},
+                                                {"--repaired", !s.repaired.empty()},
                                                 {"--calibration", !s.calibration.empty()}};
   for (const auto& [name, present] : given)
     if (present && s.method == "dense")
@@ -231,6 +232,8 @@ void add_prune_options(CLI::App& app, PruneArgs& args) {
       ->option_text("FILE")
       ->check(not_empty())
       ->group(group);
+  text("--repaired", s.repaired, "TYPE", {"model", "bf16"},
+       "tyr: type of the repaired weights, that of the model's or bf16 [model]");
   text("--partition", s.partition, "WHOSE", {"sequence", "shared"},
        "In a batch: one partition per sequence, or one shared by all [sequence]");
   text("--random-every", s.random_every, "WHEN", {"sequence", "token"},

@@ -1,5 +1,6 @@
 // pop calibrate: what a text does to the dense model, written to a file for the methods that need it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -22,6 +23,8 @@ struct CalibrateArgs {
   OutputArgs output;
   std::string file, to;
   int length = 128, sequences = 1024, history = 0, allocate = 0;
+  std::optional<double> tyr;
+  RepairOptions repair;
 };
 
 // Consecutive windows of the text; a text shorter than one is a single sequence. A model that wants a beginning token gets it
@@ -37,6 +40,14 @@ std::vector<std::vector<int32_t>> read_windows(const CalibrateArgs& args, const 
     if (!bos.empty()) windows.back().front() = bos.front();
   }
   return windows;
+}
+
+void print_repair(const CalibrationResult& result) {
+  fmt::print("{}\n", result.search);
+  if (!result.generations.empty())
+    fmt::print("KL of the first generation's best {:.4f}, of the last one's {:.4f} nats per token\n",
+               result.generations.front(), result.generations.back());
+  fmt::print("channels removed per layer: {}\n", fmt::join(result.removed, " "));
 }
 
 int calibrate(const CalibrateArgs& args) {
@@ -56,6 +67,10 @@ int calibrate(const CalibrateArgs& args) {
   options.source = fmt::format("{} (sha256 {})", printable(args.file, 400), sha256);
   options.history = args.history;
   options.allocate = args.allocate;
+  if (args.tyr) {
+    options.repair = args.repair;
+    options.repair->ratio = *args.tyr;
+  }
   options.hooks.interrupted = InterruptScope::raised;
   options.hooks.on_progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
   const CalibrationResult result = engine.calibrate(windows, options);
@@ -71,6 +86,7 @@ int calibrate(const CalibrateArgs& args) {
   if (!args.output.json) {
     fmt::print("{}: {} sequences of {} tokens in {:.1f} s, {:.1f} MB\n", printable(args.to, 400), result.sequences,
                windows.front().size(), result.seconds, double(result.bytes.size()) / 1e6);
+    if (args.tyr) print_repair(result);
     return kDone;
   }
   Json json;
@@ -83,6 +99,10 @@ int calibrate(const CalibrateArgs& args) {
   json["tokens"] = result.tokens;
   json["history"] = std::min<size_t>(size_t(args.history), windows.front().size());
   json["allocate"] = args.allocate;
+  if (args.tyr)
+    json["tyr"] = {{"ratio", *args.tyr},       {"search", result.search},
+                   {"seed", args.repair.seed}, {"searched_tokens", result.searched_tokens},
+                   {"kl", result.generations}, {"removed", result.removed}};
   json["seconds"] = result.seconds;
   json["model_sha256"] = engine.info().model_sha256;
   json["isa"] = engine.info().isa;
@@ -116,12 +136,29 @@ void add_calibrate(CLI::App& root, Commands& commands) {
                   "Windows on which a search decides how far each matrix of a block may go, for method teal [0]")
       ->option_text("N")
       ->check(whole_in(0, 1 << 10));
+  app->add_option(
+         "--tyr", args->tyr,
+         "Make the repaired model of method tyr as well, for this ratio: layers pruned by least squares, their "
+         "widths searched for")
+      ->option_text("R")
+      ->check(real_in(0, 1));
+  app->add_option("--iterations", args->repair.iterations, "tyr: searches, each with half the step [2]")
+      ->option_text("N")
+      ->check(whole_in(0, 16));
+  app->add_option("--generations", args->repair.generations, "tyr: generations of a search [8]")
+      ->option_text("N")
+      ->check(whole_in(0, 1 << 16));
+  app->add_option("--offspring", args->repair.offspring, "tyr: children of a generation [16]")
+      ->option_text("N")
+      ->check(whole_in(1, 1 << 16));
+  app->add_option("--seed", args->repair.seed, "tyr: of the search [1]")->option_text("N");
   add_model_options(*app, args->engine);
   add_output_options(*app, args->output);
   app->footer(
       "Examples:\n"
       "  pop calibrate -f text.txt -o text.calib\n"
-      "  pop calibrate -f task.txt -o task.calib --length 1024 --json\n");
+      "  pop calibrate -f task.txt -o task.calib --length 1024 --json\n"
+      "  pop calibrate -f text.txt -o text.tyr --tyr 0.2 --length 256 --sequences 64   # minutes\n");
   commands.push_back({app, [args] { return calibrate(*args); }});
 }
 

@@ -124,7 +124,7 @@ def test_prompts_of_every_kind(engine):
 OPTIONS = {  # a value of each that differs from the default
     "ratio": 0.25, "ffn_sparsity": 0.4, "ratio_of": "total", "gamma": 0.3, "metric": "gate-up", "decode_metric": "gate-up",
     "norm": "1", "prefill": "pruned", "min_tokens": 2, "few_tokens": "dense", "match": "pop", "plus_rule": "prompt",
-    "random_every": "token", "seed": 5}
+    "random_every": "token", "seed": 5, "repaired": "bf16"}
 
 
 def stub():
@@ -151,7 +151,7 @@ def test_every_option_of_every_method(tmp_path):
 
     dense, experts = popcpp.Engine(TINY, threads=1), popcpp.Engine(EXPERTS, threads=1)
     calibration = tmp_path / "numbers.calib"
-    calibration.write_bytes(dense.calibrate([PROMPT, PROMPT[::-1]], source="numbers", history=4, allocate=1))
+    calibration.write_bytes(dense.calibrate([PROMPT, PROMPT[::-1]], source="numbers", history=4, allocate=1, tyr=0.25, generations=1, offspring=2))
     for method in methods:
         base = {"calibration": calibration} if "calibration" in method.options else {}
         for option in method.options:

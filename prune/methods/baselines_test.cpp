@@ -399,5 +399,37 @@ TEST(Baselines, MatchIsEqualWeightsPerToken) {
   EXPECT_EQ(make_policy(options, model.context(pool))->begin()->ffn_partition(0)->retained.size(), 1126u);
 }
 
+// tyr by hand, f = 4: channels 1 and 3 stay, with the columns (2 -1) and (4 0.5).
+TEST(Tyr, UsesTheFilesColumns) {
+  HandMade model(1, {1, -2, 0, 7, 2, 1, 3, 7});
+  auto calibration = std::make_shared<Calibration>();
+  calibration->ffns.resize(1);
+  calibration->repaired = RepairedModel{
+      .ffn_sparsity = 0.5, .search = "by hand", .ffns = {{.kept = {1, 3}, .down = {0x4000, 0x4080, 0xbf80, 0x3f00}}}};
+  PruneOptions options;
+  options.method = "tyr";
+  options.calibration = calibration;
+  const auto policy = model.policy(options);
+  EXPECT_EQ(policy->plan().ffn_sparsity, 0.5);
+  const auto state = policy->begin();
+  state->partition();
+  const std::vector<float> x(4, 1.f);
+  const Selection chosen = state->select(Site::Down, 0, x, 0);
+  EXPECT_EQ(List(chosen.list.index, chosen.list.index + chosen.list.count), (List{1, 3}));
+  const Matrix* const down = state->repaired_down(0);
+  ASSERT_NE(down, nullptr);
+  EXPECT_EQ(down->layout, Layout::Columns);
+  const std::vector<std::vector<float>> expected = {{2, 4}, {-1, 0.5f}};
+  for (int j = 0; j < 2; ++j) {
+    std::vector<float> row(4);
+    read_row(*down, j, row.data());
+    EXPECT_EQ((std::vector<float>{row[1], row[3]}), expected[size_t(j)]);
+  }
+  calibration->repaired->ffns[0].down[0] = 0x7f00;  // 1.7e38, in float32 and bfloat16 only
+  EXPECT_NO_THROW(model.policy(options));
+  calibration->repaired.reset();
+  EXPECT_THROW(model.policy(options), Error);
+}
+
 }  // namespace
 }  // namespace pop

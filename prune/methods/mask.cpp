@@ -41,6 +41,11 @@ class StaticMaskState final : public PolicyState {
   std::span<const float> ffn_bias(int layer) const override {
     return setup_->bias.empty() ? std::span<const float>() : setup_->bias[static_cast<size_t>(layer)];
   }
+  const Matrix* repaired_down(int ffn) const override {
+    if (setup_->down.empty()) return nullptr;
+    const Matrix& down = setup_->down[static_cast<size_t>(ffn)];
+    return down.data != nullptr ? &down : nullptr;
+  }
   const Partition* ffn_partition(int layer) const override { return &mask(layer); }
   std::unique_ptr<PolicyState> clone() const override { return std::make_unique<StaticMaskState>(*this); }
 

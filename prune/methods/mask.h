@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "prune/partition.h"
 #include "prune/policy.h"
 
@@ -22,8 +23,10 @@ void fill_masks(std::span<const PartitionSizes> sizes, ThreadPool& pool, std::ve
 
 struct StaticMask {
   PrunePlan plan;
-  std::vector<Partition> masks;          // [FFNs], no candidates
-  std::vector<std::vector<float>> bias;  // [FFNs][d] added to its output; empty, or of an FFN empty: nothing is
+  std::vector<Partition> masks;            // [FFNs], no candidates
+  std::vector<std::vector<float>> bias;    // [FFNs][d] added to its output; empty, or of an FFN empty: nothing is
+  std::vector<Matrix> down = {};           // [FFNs] in place of W_down; empty, or of an FFN without data: nothing is
+  std::vector<AlignedBuffer> memory = {};  // of `down`
 };
 std::unique_ptr<Policy> static_mask(StaticMask mask);
 

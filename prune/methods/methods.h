@@ -21,6 +21,7 @@ std::unique_ptr<Policy> create_griffin(const PruneOptions& options, const Policy
 std::unique_ptr<Policy> create_probe(const PruneOptions& options, const PolicyContext& context);
 std::unique_ptr<Policy> create_teal(const PruneOptions& options, const PolicyContext& context);
 std::unique_ptr<Policy> create_cats(const PruneOptions& options, const PolicyContext& context);
+std::unique_ptr<Policy> create_tyr(const PruneOptions& options, const PolicyContext& context);
 std::unique_ptr<Policy> create_wina(const PruneOptions& options, const PolicyContext& context);
 
 // The candidate width of a method that selects rows where the user gives none; nullopt for other methods. 2 makes every

@@ -76,6 +76,7 @@ std::vector<PruneOptions> variants() {
     with("plus-rule", [](PruneOptions& o) { o.plus_rule = PlusRule::Prompt; });
     with("prefill", [](PruneOptions& o) { o.prefill_pruned = true; });
     with("match", [](PruneOptions& o) { o.match = "pop"; });
+    with("repaired", [](PruneOptions& o) { o.repaired = RepairedAs::BF16; });
     with("random-every", [](PruneOptions& o) { o.random_every = RandomEvery::Token; });
   }
   return all;
@@ -99,7 +100,7 @@ void for_each_variant(Body body) {
   for (const Shape& shape : kShapes) {
     const ToyModel model(shape.layers, shape.d, shape.f, shape.q_dim, shape.kv_dim, 11);
     ThreadPool pool(2);
-    const auto calibration = toy_calibration(model, 12);
+    const auto calibration = toy_repaired(model, 12);
     for (PruneOptions& options : variants()) {
       SCOPED_TRACE(describe(options, shape));
       if (applies(info_of(options), "calibration")) options.calibration = calibration;
