@@ -19,6 +19,9 @@ CALIBRATION = "build/texts/calibrate.txt"
 CALIBRATE = ["--length", "256", "--sequences", "128", "--history", "256"]
 ALLOCATE = ["--allocate", "1"]  # of teal: minutes per window, so on the development text only; in-domain its sites have one level
 
+SEARCH = ["--length", "256", "--sequences", "64"]  # of tyr: a file for each ratio, ten minutes and more each
+SEARCHED = (0.2, 0.4)
+
 PROMPT = ["pop", "fixed", "full", "griffin"]  # decide from the prompt
 UNTOLD = ["random", "magnitude"]              # look at no text
 COLUMNS = ["pop+", "wina"]                    # input columns of every matrix
@@ -77,7 +80,7 @@ class Run:
             words += ["--base", "model={model}"]
         if self.method != "dense":
             words += ["--prune", self.method]
-        if self.ratios:
+        if self.ratios and self.method != "tyr":  # its file says the ratio
             flag = "--ratios" if self.kind == "kl" else "--ratio"
             words += [flag, ",".join(f"{ratio:g}" for ratio in self.ratios)]
         if self.calibration:
@@ -94,6 +97,7 @@ def main_runs():
         for source in ("in-domain", "development"):
             for method in CALIBRATED:
                 runs.append(Run("main", text, method, tuple(RATIOS), calibration=source))
+            runs += [Run("main", text, "tyr", (ratio,), calibration=source) for ratio in SEARCHED]
     runs.append(Run("main", "gsm8k", "task-fixed", tuple(RATIOS), calibration="task"))
     return runs
 
@@ -108,6 +112,7 @@ def equal_runs():
             for method in MATCHED_CALIBRATED:
                 runs.append(Run("equal", text, method, (0.2, 0.4), match, calibration=source))
             runs.append(Run("equal", text, "cats", AS_MANY, calibration=source))
+            runs += [Run("equal", text, "tyr", (ratio,), calibration=source) for ratio in AS_MANY]
         for method in MATCHED:
             runs.append(Run("equal", text, method, (0.2, 0.4), match))
     runs.append(Run("equal", "gsm8k", "task-fixed", (0.2, 0.4), match, calibration="task"))

@@ -95,14 +95,16 @@ class Runner:
         return target
 
     def calibrate(self, asked):
-        """(kind, name of a text or task, model) -> the calibration file."""
-        kind, text, model = asked
+        """(kind, name of a text or task, model, ratio of method tyr) -> the calibration file."""
+        kind, text, model, ratio = asked
         if kind == "development":
             source, options = self.root / plan.CALIBRATION, plan.CALIBRATE + plan.ALLOCATE
         elif kind == "in-domain":
             source, options = self.second_half(plan.TEXTS[text]), plan.CALIBRATE
         else:
             source, options = self.task_prompt(text), ["--length", "1024"]
+        if ratio:
+            options = [*plan.SEARCH, "--tyr", f"{ratio:g}"]
         name = self.key([options, self.sha256(source), self.sha256(model), self.sha256(self.pop)])
         target = self.scratch / "files" / f"{name}.calib"
         if not target.exists():
@@ -127,7 +129,8 @@ class Runner:
         if run.bits:
             out["{bits:" + run.bits + "}"] = self.requantised(run.bits)
         if run.calibration:
-            out["{calibration}"] = self.calibration((run.calibration, "" if run.calibration == "development" else run.text, model))
+            out["{calibration}"] = self.calibration((run.calibration, "" if run.calibration == "development" else run.text, model,
+                                                     run.ratios[0] if run.method == "tyr" else None))
         return out
 
     def result(self, run):
@@ -147,7 +150,7 @@ class Runner:
         lines = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
         rows = []
         for line, ratio in zip(lines, run.ratios or ("",), strict=True):
-            path = items if run.kind == "mc" or ratio == "" else items.with_name(f"{items.name}.{ratio:g}")
+            path = items if run.kind == "mc" or ratio == "" or run.method == "tyr" else items.with_name(f"{items.name}.{ratio:g}")
             rows.append(records.row(run, ratio, line, records.read_items(path), hashes))
         return rows
 

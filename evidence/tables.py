@@ -21,7 +21,7 @@ import documents  # noqa: E402
 DOCUMENTS = ["README.md", "docs/results.md", "docs/results-tables.md"]
 TEXT_NAMES = {"wikitext2": "WikiText-2", "code": "code", "gsm8k": "GSM8K", "man7": "man pages, section 7"}
 SOURCES = {"": "", "development": " (dev)", "in-domain": " (in)", "task": " (task)"}
-ORDER = ["full", "pop+", "wina", "teal", "cats", "pop", "fixed", "griffin", "probe", "flap", "wanda_sp", "task-fixed", "random", "magnitude"]
+ORDER = ["full", "pop+", "wina", "teal", "cats", "pop", "fixed", "griffin", "probe", "tyr", "flap", "wanda_sp", "task-fixed", "random", "magnitude"]
 
 
 def pick(lines, **wanted):
