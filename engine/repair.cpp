@@ -24,9 +24,9 @@
 namespace pop {
 namespace {
 
-constexpr int kLevels = 4;      // steps to either side of a layer's centre
-constexpr int kLeastStep = 32;  // channels
-constexpr int kRounds = 16;     // from one version of a layer to the next
+constexpr int kLevels = 4;        // steps to either side of a layer's centre
+constexpr int kLeastStep = 32;    // channels
+constexpr int kRounds = 16;       // from one version of a layer to the next
 constexpr int kTopLogits = 8192;  // of the dense model, that candidates are judged on
 
 // A layer without `removed` of its channels.
@@ -213,17 +213,17 @@ class Repair {
 
   void search(uint64_t iteration, CalibrationResult& result) {
     std::vector<LevelRange> ranges;
-    for (const Layer& layer : layers_)
-      ranges.push_back({-layer.centre, int(layer.versions.size()) - 1 - layer.centre});
+    for (const Layer& layer : layers_) ranges.push_back({-layer.centre, int(layer.versions.size()) - 1 - layer.centre});
     LevelSearch search{.offspring = options_.offspring,
                        .generations = options_.generations,
                        .survivors = options_.survivors,
                        .seed = options_.seed + iteration,
                        .loss = [&](int stage, std::span<const Levels> candidates) { return losses(stage, candidates); },
-                       .on_generation = [&](int, double loss, const Levels&) {
-                         result.generations.push_back(loss);
-                         advance();
-                       }};
+                       .on_generation =
+                           [&](int, double loss, const Levels&) {
+                             result.generations.push_back(loss);
+                             advance();
+                           }};
     const Levels best = search.run(ranges);
     for (size_t l = 0; l < layers_.size(); ++l) {
       layers_[l].centre += best[l];
@@ -249,7 +249,8 @@ class Repair {
   std::vector<double> losses(int stage, std::span<const Levels> candidates) {
     const std::vector<Piece> pieces = draw(options_.tokens[size_t(stage)]);
     std::vector<TopLogits> dense;
-    run_pieces(pieces, nullptr, [&](std::span<const float> logits) { dense.push_back(top_logits(logits, kTopLogits)); });
+    run_pieces(pieces, nullptr,
+               [&](std::span<const float> logits) { dense.push_back(top_logits(logits, kTopLogits)); });
     std::vector<double> sums;
     for (const Levels& levels : candidates) {
       const auto candidate = std::make_shared<Candidate>();
@@ -299,7 +300,7 @@ class Repair {
   const RepairOptions& options_;
   const RunHooks& hooks_;
   RunContext run_;
-  Sequence sequence_;  // of whatever runs
+  Sequence sequence_;         // of whatever runs
   std::vector<int> removed_;  // [layers] channels
   std::mt19937_64 random_;
   std::vector<Layer> layers_;

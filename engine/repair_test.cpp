@@ -32,7 +32,8 @@ std::vector<std::vector<int32_t>> texts(int count, int length) {
 TEST(RepairedModel, LosesWhatWasAskedForAndLittleElse) {
   Engine engine({.model = kTiny, .threads = 2, .context = 256});
   const CalibrationOptions options{
-      .repair = RepairOptions{.ratio = 0.3, .generations = 4, .offspring = 6, .tokens = {60, 200}, .survivors = {3, 1}}};
+      .repair =
+          RepairOptions{.ratio = 0.3, .generations = 4, .offspring = 6, .tokens = {60, 200}, .survivors = {3, 1}}};
   const auto windows = texts(12, 50);
   const CalibrationResult made = engine.calibrate(windows, options);
   // Exactly the share of channels that --ratio gives wanda_sp, over all layers.

@@ -162,7 +162,8 @@ void ChannelRemoval::take(std::span<const int32_t> going) {
     std::copy_n(row, f_, &of_inverse[p * f_]);
     std::copy_n(&a_[size_t(going[p]) * d_], d_, &of_a[p * d_]);
   }
-  if (!factorise(block, m, *pool_)) fail("too few different tokens: expected a positive definite matrix of activations");
+  if (!factorise(block, m, *pool_))
+    fail("too few different tokens: expected a positive definite matrix of activations");
   const std::vector<double> between = inverse_of(block, m, *pool_);
   pool_->run(int(kept_.size()), [&](int piece, int) {
     const auto i = size_t(kept_[size_t(piece)]);

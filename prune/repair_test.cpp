@@ -88,7 +88,8 @@ TEST(Repair, WhatIsKeptIsTheLeastSquaresSolution) {
   for (int trial = 0; trial < 20; ++trial) {  // no step in any direction helps
     std::vector<double> other(removal.columns().begin(), removal.columns().end());
     for (const int32_t k : removal.kept())
-      for (size_t j = 0; j < Layer::kD; ++j) other[size_t(k) * Layer::kD + j] += 1e-3 * double(normal_floats(random, 1)[0]);
+      for (size_t j = 0; j < Layer::kD; ++j)
+        other[size_t(k) * Layer::kD + j] += 1e-3 * double(normal_floats(random, 1)[0]);
     EXPECT_GT(layer.error(other), best);
   }
 }
@@ -164,7 +165,8 @@ TEST(LevelSearch, FindsTheBestOfATable) {
       for (int c = 0; c < 5; ++c)
         for (int d = 0; d < 5; ++d)
           if (a + b + c + d == 8)
-            best = std::min(best, kTable[0][size_t(a)] + kTable[1][size_t(b)] + kTable[2][size_t(c)] + kTable[3][size_t(d)]);
+            best = std::min(best,
+                            kTable[0][size_t(a)] + kTable[1][size_t(b)] + kTable[2][size_t(c)] + kTable[3][size_t(d)]);
   std::vector<Levels> seen;
   LevelSearch search = over_table(kTable, -2, &seen);
   std::vector<double> losses;

@@ -38,7 +38,8 @@ void fill_repaired(const RepairedFfn& repaired, const Matrix& w, uint8_t* out) {
 }
 
 Partition mask_of(const RepairedFfn& repaired, int f) {
-  Partition mask{.retained = repaired.kept, .candidate = {}, .pruned = {}, .scores = std::vector<float>(static_cast<size_t>(f))};
+  Partition mask{
+      .retained = repaired.kept, .candidate = {}, .pruned = {}, .scores = std::vector<float>(static_cast<size_t>(f))};
   for (const int32_t k : mask.retained) mask.scores[static_cast<size_t>(k)] = 1;
   for (int32_t k = 0; k < f; ++k)
     if (mask.scores[static_cast<size_t>(k)] == 0) mask.pruned.push_back(k);
