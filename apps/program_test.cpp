@@ -114,6 +114,11 @@ TEST(Run, CtrlCPrintsWhatThereIsAndEndsWith130) {
 TEST(Tokenize, EscapesOnlyWhenAsked) {
   EXPECT_EQ(pop(tiny("tokenize", {"-p", "a\\nb"})).out, "97,92,110,98\n");
   EXPECT_EQ(pop(tiny("tokenize", {"-e", "-p", "a\\nb\\\\"})).out, "97,10,98,92\n");
+  Folder folder;
+  const std::string file = folder.write("text", "a\\nb");
+  EXPECT_EQ(pop(tiny("tokenize", {"-f", file})).out, "97,92,110,98\n");
+  EXPECT_EQ(pop(tiny("tokenize", {"-f", file, "-e"})).out, "97,10,98\n");
+  EXPECT_EQ(pop(tiny("tokenize", {"--lines", file})).out, "97,92,110,98\n");
 }
 
 TEST(Tokenize, AnyBytesGoThereAndBack) {
