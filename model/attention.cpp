@@ -149,7 +149,7 @@ void AttentionPlan::run(const Pass& pass, int layer) {
 
 namespace {
 
-// Row r of q, k and v as they came from the matrices: bias, norms of the heads of q and k, rotation.
+// Row r of q, k and v as they came from the matrices: bias, norms of q and k, clip, rotation.
 void finish_qkv(const Pass& pass, int layer, int r) {
   const ModelSpec& s = pass.model.spec;
   const KernelTable& k = *pass.run.kernels;
@@ -160,12 +160,20 @@ void finish_qkv(const Pass& pass, int layer, int r) {
   const float* angles = f32(cos_sin) + size_t(r) * size_t(s.rope.dim);
   float* const q = f32(pass.scratch.qkv) + size_t(r) * size_t(width);
   if (s.qkv_bias) k.add(vectors.qkv_bias.data(), width, q);
-  for (int h = 0; h < s.heads + s.kv_heads; ++h) {
-    float* const head = q + size_t(h) * size_t(s.head_dim);
-    if (s.qk_norm)
-      k.rms_norm(head, (h < s.heads ? vectors.q_norm : vectors.k_norm).data(), s.head_dim, s.norm_eps, head);
-    k.rope(head, s.rope.dim, s.rope.interleaved, angles);
+  const auto norm = [&](float* x, const std::vector<float>& weight, int width) {
+    k.rms_norm(x, weight.data(), width, s.norm_eps, x);
+  };
+  const auto head = [&](int h) { return q + size_t(h) * size_t(s.head_dim); };
+  if (s.qk_norm == QkNorm::Whole) {
+    norm(q, vectors.q_norm, s.q_dim());
+    norm(head(s.heads), vectors.k_norm, s.kv_dim());
+  } else if (s.qk_norm == QkNorm::Heads) {
+    for (int h = 0; h < s.heads + s.kv_heads; ++h)
+      norm(head(h), h < s.heads ? vectors.q_norm : vectors.k_norm, s.head_dim);
   }
+  if (s.qkv_clip != 0)
+    for (int i = 0; i < width; ++i) q[i] = std::clamp(q[i], -s.qkv_clip, s.qkv_clip);
+  for (int h = 0; h < s.heads + s.kv_heads; ++h) k.rope(head(h), s.rope.dim, s.rope.interleaved, angles);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ const Add kWindow = [](GgufWriter& w, const std::string& p) { w.set_u32(p + "att
 TEST(GgufSpec, Gemma) {
   const ModelSpec two = spec_of("gemma2", 4, 64, 4, 16, kWindow);
   EXPECT_EQ(two.gate, Gate::Gelu);
-  EXPECT_TRUE(two.post_norms && !two.qk_norm && !two.rope.interleaved && !two.window_rope);
+  EXPECT_TRUE(two.post_norms && two.qk_norm == QkNorm::None && !two.rope.interleaved && !two.window_rope);
   EXPECT_EQ(two.norm_offset, 0.f);  // converters have added it
   EXPECT_EQ(two.embedding_scale, 8.f);
   EXPECT_EQ(two.attention_scale, 0.25f);
@@ -60,7 +60,7 @@ TEST(GgufSpec, Gemma) {
     w.set_string(p + "rope.scaling.type", "linear");
     w.set_f32(p + "rope.scaling.factor", 8.f);
   });
-  EXPECT_TRUE(three.qk_norm);
+  EXPECT_EQ(three.qk_norm, QkNorm::Heads);
   EXPECT_EQ(three.windows, (std::vector<int>{1024, 1024, 1024, 1024, 1024, 0, 1024}));
   EXPECT_EQ(three.rope.theta, 1e6f);
   EXPECT_EQ(three.rope.factor, 8.f);
@@ -136,6 +136,26 @@ TEST(GgufSpec, ExpertsAreNormalisedAsTheFamilySays) {
   }
 }
 
+TEST(GgufSpec, Olmoe) {
+  const auto olmoe = [](const Add& add) {
+    return spec_of("olmoe", 2, 64, 4, 16, [&](GgufWriter& w, const std::string& p) {
+      w.set_u32(p + "expert_count", 8);
+      w.set_u32(p + "expert_used_count", 2);
+      const std::vector<float> one(1);
+      for (const char* router : {"blk.0.ffn_gate_inp.weight", "blk.1.ffn_gate_inp.weight"})
+        w.add_tensor_f32(router, DType::F32, {1}, one);
+      if (add) add(w, p);
+    });
+  };
+  const ModelSpec s = olmoe({});
+  EXPECT_EQ(s.qk_norm, QkNorm::Whole);
+  EXPECT_EQ(s.qkv_clip, 0.f);
+  EXPECT_EQ(s.moe.f, 64);  // feed_forward_length
+  EXPECT_FALSE(s.moe.normalised || s.rope.interleaved);
+  EXPECT_EQ(olmoe([](auto& w, auto& p) { w.set_f32(p + "attention.clamp_kqv", 8); }).qkv_clip, 8.f);
+  EXPECT_TRUE(olmoe([](auto& w, auto& p) { w.set_bool(p + "expert_weights_norm", true); }).moe.normalised);
+}
+
 TEST(GgufSpec, RefusesByKey) {
   struct Case {
     const char* family;
@@ -169,6 +189,10 @@ TEST(GgufSpec, RefusesByKey) {
          w.set_f32(p + "rope.scaling.factor", 2);
        },
        "rope_factors_long.weight: expected no other scaling"},
+      {"olmoe", [](auto& w, auto& p) { w.set_f32(p + "attention.clamp_kqv", -1); },
+       "olmoe.attention.clamp_kqv: expected 0 to"},
+      {"llama", [](auto& w, auto& p) { w.set_f32(p + "attention.clamp_kqv", 8); },
+       "llama.attention.clamp_kqv: expected 0 (this"},
       {"qwen2", kWindow, "qwen2.attention.sliding_window: expected 0"},
   };
   for (const Case& c : cases) {

@@ -35,12 +35,12 @@ TEST(HfConfig, DefaultsAreTransformers) {
   const ModelSpec s = spec_of("LlamaForCausalLM");
   EXPECT_EQ(s.kv_heads, 4);
   EXPECT_EQ(s.head_dim, 16);
-  EXPECT_FALSE(s.tied_head || s.qkv_bias || s.qk_norm || s.rope.interleaved);
+  EXPECT_FALSE(s.tied_head || s.qkv_bias || s.qk_norm != QkNorm::None || s.rope.interleaved);
   EXPECT_EQ(s.rope.theta, 10000.f);
   EXPECT_EQ(s.rope.dim, 16);
   EXPECT_TRUE(s.windows.empty());
   EXPECT_TRUE(spec_of("Qwen2ForCausalLM").qkv_bias);
-  EXPECT_TRUE(spec_of("Qwen3ForCausalLM").qk_norm);
+  EXPECT_EQ(spec_of("Qwen3ForCausalLM").qk_norm, QkNorm::Heads);
   EXPECT_EQ(spec_of("LlamaForCausalLM", R"("head_dim":8,"num_key_value_heads":2,"tie_word_embeddings":true)").q_dim(),
             32);
 }
@@ -145,7 +145,7 @@ TEST(HfConfig, AnglesAreTransformers) {
 TEST(HfConfig, Gemma) {
   const ModelSpec two = spec_of("Gemma2ForCausalLM", R"("head_dim":12)");
   EXPECT_EQ(two.gate, Gate::Gelu);
-  EXPECT_TRUE(two.tied_head && two.post_norms && !two.qk_norm);
+  EXPECT_TRUE(two.tied_head && two.post_norms && two.qk_norm == QkNorm::None);
   EXPECT_EQ(two.embedding_scale, 8.f);         // the root of 64
   EXPECT_EQ(two.attention_scale, 1.f / 16.f);  // of query_pre_attn_scalar 256
   EXPECT_EQ(two.norm_offset, 1.f);
@@ -168,7 +168,7 @@ TEST(HfConfig, Gemma) {
         R"("rope_parameters":{"full_attention":{"rope_type":"linear","factor":8.0},)"
         R"("sliding_attention":{"rope_type":"default","rope_theta":2e4}})"}) {
     const ModelSpec s = three(spelling);
-    EXPECT_TRUE(s.qk_norm && s.post_norms);
+    EXPECT_TRUE(s.qk_norm == QkNorm::Heads && s.post_norms);
     EXPECT_EQ(s.windows, (std::vector<int>{9, 9, 0, 9})) << spelling;
     EXPECT_EQ(s.rope.theta, 1e6f);
     EXPECT_EQ(s.rope.scaling, RopeSpec::Scaling::Linear);
@@ -286,7 +286,7 @@ TEST(HfConfig, Experts) {
       spec_of("Qwen3MoeForCausalLM", R"("num_local_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":24)")
           .moe.experts,
       8);
-  EXPECT_TRUE(spec_of("Qwen3MoeForCausalLM", kWide).qk_norm);
+  EXPECT_EQ(spec_of("Qwen3MoeForCausalLM", kWide).qk_norm, QkNorm::Heads);
   // Mixtral: experts as wide as an FFN in every layer, their weights always normalised; its own theta, no window unless said.
   const ModelSpec mixtral = spec_of("MixtralForCausalLM", R"("num_local_experts":4,"num_experts_per_tok":2)");
   EXPECT_EQ(mixtral.moe.f, 96);
@@ -295,6 +295,16 @@ TEST(HfConfig, Experts) {
   EXPECT_TRUE(mixtral.moe.normalised);
   EXPECT_TRUE(mixtral.windows.empty());
   EXPECT_EQ(mixtral.rope.theta, 1e6f);
+  // OLMoE: as wide as intermediate_size says, normalised only if said; norms over all heads of q and of k.
+  const ModelSpec olmoe = spec_of("OlmoeForCausalLM", kExperts + R"(,"clip_qkv":null)");
+  EXPECT_EQ(olmoe.moe.f, 96);
+  EXPECT_EQ(olmoe.moe.shared_f, 0);
+  EXPECT_EQ(olmoe.moe.layers, Layers(4, true));
+  EXPECT_FALSE(olmoe.moe.normalised || olmoe.tied_head);
+  EXPECT_EQ(olmoe.qk_norm, QkNorm::Whole);
+  EXPECT_EQ(olmoe.qkv_clip, 0.f);
+  EXPECT_EQ(spec_of("OlmoeForCausalLM", kExperts + R"(,"clip_qkv":8)").qkv_clip, 8.f);
+  EXPECT_TRUE(spec_of("OlmoeForCausalLM", kExperts + R"(,"norm_topk_prob":true)").moe.normalised);
   EXPECT_EQ(spec_of("LlamaForCausalLM", kShared).moe.experts, 0);  // means nothing there
 }
 
@@ -389,6 +399,9 @@ TEST(HfConfig, RefusesByName) {
       {"Qwen2MoeForCausalLM", kShared + R"(,"layer_types":["full_attention","sliding_attention"])",
        "layer_types: expected full_attention alone"},
       {"Qwen2MoeForCausalLM", kShared + R"(,"norm_topk_prob":1)", "norm_topk_prob: expected true or false"},
+      {"OlmoeForCausalLM", kExperts + R"(,"clip_qkv":0)", "clip_qkv: expected a number from"},
+      {"OlmoeForCausalLM", kExperts + R"(,"clip_qkv":"8")", "clip_qkv: expected a number"},
+      {"OlmoeForCausalLM", "", "num_experts: expected an integer from 1 to 65536, found none"},
       {"MixtralForCausalLM", R"("num_local_experts":0)", "num_local_experts: expected an integer from 1"},
   };
   for (const auto& [family, more, expected] : cases) {

@@ -103,7 +103,10 @@ class Loader {
     if (s.has_experts(layer_) && s.moe.shared_f > 0)
       v.shared_gate = values(model_.file().tensor(
           name_of(names_.shared_gate), names_.by_expert ? std::vector<int64_t>{1, s.d} : std::vector<int64_t>{s.d}));
-    if (s.qk_norm) v.q_norm = norm(names_.q_norm, s.head_dim), v.k_norm = norm(names_.k_norm, s.head_dim);
+    const bool whole = s.qk_norm == QkNorm::Whole;
+    if (s.qk_norm != QkNorm::None)
+      v.q_norm = norm(names_.q_norm, whole ? s.q_dim() : s.head_dim),
+      v.k_norm = norm(names_.k_norm, whole ? s.kv_dim() : s.head_dim);
     return v;
   }
 

@@ -6,6 +6,15 @@
 
 namespace pop {
 
+float attention_factor(const RopeSpec& spec) {
+  const bool yarn = spec.scaling == RopeSpec::Scaling::Yarn;
+  if (!yarn && spec.scaling != RopeSpec::Scaling::Long) return 1.f;
+  if (spec.attention_factor > 0) return spec.attention_factor;
+  if (!(spec.factor > 1.f)) return 1.f;
+  return yarn ? 0.1f * std::log(spec.factor) + 1.f
+              : float(std::sqrt(1 + std::log(double(spec.factor)) / std::log(double(spec.original_context))));
+}
+
 RopeTable::RopeTable(const RopeSpec& spec, int context) {
   const int half = spec.dim / 2;
   inverse_frequency_.resize(size_t(half));
@@ -28,16 +37,8 @@ RopeTable::RopeTable(const RopeSpec& spec, int context) {
       float& f = inverse_frequency_[size_t(i)];
       f = f / spec.factor * ramp + f * (1.f - ramp);
     }
-    attention_factor_ = spec.attention_factor > 0 ? spec.attention_factor
-                        : spec.factor > 1.f       ? 0.1f * std::log(spec.factor) + 1.f
-                                                  : 1.f;
   }
-  if (spec.scaling == RopeSpec::Scaling::Long)
-    attention_factor_ =
-        spec.attention_factor > 0 ? spec.attention_factor
-        : spec.factor > 1.f
-            ? float(std::sqrt(1 + std::log(double(spec.factor)) / std::log(double(spec.original_context))))
-            : 1.f;
+  attention_factor_ = attention_factor(spec);
   const bool lengthened = spec.scaling == RopeSpec::Scaling::Long && context > spec.original_context;
   const std::vector<float>& divisors = lengthened ? spec.long_divisors : spec.frequency_divisors;
   for (size_t i = 0; i < divisors.size(); ++i) inverse_frequency_[i] /= divisors[i];

@@ -6,6 +6,9 @@
 
 namespace pop {
 
+// What cos and sin are multiplied by: the spec's attention_factor, or where it has none what its scaling says.
+float attention_factor(const RopeSpec& spec);
+
 class RopeTable {
  public:
   RopeTable() = default;

@@ -45,6 +45,9 @@ struct MoeSpec {
 // What a gate's value becomes before it multiplies up's. Gelu: the form with tanh.
 enum class Gate : uint8_t { Silu, Gelu };
 
+// What RMS norms of q and k take, before the rotation: nothing, each head, or all heads of a token together.
+enum class QkNorm : uint8_t { None, Heads, Whole };
+
 struct ModelSpec {
   std::string architecture;  // as the file names it
   std::string name;
@@ -57,9 +60,10 @@ struct ModelSpec {
   float attention_cap = 0.f,
         logit_cap = 0.f;  // x becomes cap * tanh(x / cap): scores before the softmax, logits; 0: they stay
   Gate gate = Gate::Silu;
-  bool tied_head = false;    // the embedding is the head
-  bool qkv_bias = false;     // q, k and v have biases
-  bool qk_norm = false;      // RMS norm of every head of q and k, before the rotation
+  bool tied_head = false;  // the embedding is the head
+  bool qkv_bias = false;   // q, k and v have biases
+  QkNorm qk_norm = QkNorm::None;
+  float qkv_clip = 0.f;      // values of q, k and v (normed, not yet rotated) are kept within +- it; 0: they stay
   bool fused = false;        // q, k and v are one tensor of the file, gate and up another
   bool post_norms = false;   // RMS norm of what attention and FFN give, before it is added to x
   float norm_offset = 0.f;   // is added to the weights of norms as the file holds them

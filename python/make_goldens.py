@@ -31,7 +31,8 @@ POSITIONS, GREEDY, TOP, SAMPLED = 64, 64, 8, 256
 MAJOR = int(transformers.__version__.split(".")[0])
 FOLDERS = {"tiny-llama3": "1GB", "tiny-qwen2": "1GB", "tiny-qwen2-yarn": "1GB", "tiny-qwen3": "200KB", "tiny-mistral": "100KB",
            "tiny-qwen2moe": "300KB", "tiny-qwen3moe": "1GB", "tiny-mixtral": "1GB",
-           "tiny-gemma2": "1GB", "tiny-gemma3": "1GB", "tiny-phi3": "1GB", "tiny-phi3-long": "1GB"}
+           "tiny-gemma2": "1GB", "tiny-gemma3": "1GB", "tiny-phi3": "1GB", "tiny-phi3-long": "1GB",
+           "tiny-olmoe": "1GB", "tiny-olmoe-clip": "1GB"}
 
 PROMPTS = {
     "english": "The lighthouse keeper climbed the winding stairs every evening, carrying a small brass lamp and a book of old "
@@ -65,7 +66,7 @@ def config_of(reader, rope):
     window = meta.get("attention.sliding_window")
     mistral = window and family == "llama"
     kind = transformers.MistralConfig if mistral else CONFIGS[family + " experts" * ("expert_count" in meta)]
-    more = {"sliding_window": window} if window else experts_of(meta, names) if "expert_count" in meta else {}
+    more = {"sliding_window": window} if window else experts_of(family, meta, names) if "expert_count" in meta else {}
     if family in tiny_models.GEMMAS:
         more |= {key: meta.get(key) for key in ("attn_logit_softcapping", "final_logit_softcapping")}
         more |= dict(query_pre_attn_scalar=round(meta["attention.scale"] ** -2) if "attention.scale" in meta else
@@ -97,9 +98,12 @@ def positions(rope, theta, by_layer):
     return dict(rope_parameters=dict(rope or {"rope_type": "default"}, rope_theta=theta))
 
 
-def experts_of(meta, names):
+def experts_of(family, meta, names):
     """What config.json says of experts. norm_topk_prob is left to the family where published models leave it."""
     dense = [i for i in range(meta["block_count"]) if f"blk.{i}.ffn_gate_inp.weight" not in names]
+    if family == "olmoe":                                        # OLMoE-1B-7B: norm_topk_prob false
+        return dict(num_experts=meta["expert_count"], num_experts_per_tok=meta["expert_used_count"],
+                    norm_topk_prob=meta.get("expert_weights_norm", False), clip_qkv=meta.get("attention.clamp_kqv"))
     if "expert_feed_forward_length" not in meta:                 # Mixtral
         return dict(num_local_experts=meta["expert_count"], num_experts_per_tok=meta["expert_used_count"])
     more = dict(num_experts=meta["expert_count"], num_experts_per_tok=meta["expert_used_count"], mlp_only_layers=dense,
@@ -112,7 +116,7 @@ def experts_of(meta, names):
 CONFIGS = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
            "gemma2": transformers.Gemma2Config, "gemma3": transformers.Gemma3TextConfig, "phi3": transformers.Phi3Config,
            "llama experts": transformers.MixtralConfig, "qwen2moe experts": transformers.Qwen2MoeConfig,
-           "qwen3moe experts": transformers.Qwen3MoeConfig}
+           "qwen3moe experts": transformers.Qwen3MoeConfig, "olmoe experts": transformers.OlmoeConfig}
 PARTS = {"attn_norm.weight": "input_layernorm.weight", "ffn_norm.weight": "post_attention_layernorm.weight",
          **{f"attn_{x}.{part}": f"self_attn.{x}_proj.{part}" for x in "qkv" for part in ("weight", "bias")},
          "attn_q_norm.weight": "self_attn.q_norm.weight", "attn_k_norm.weight": "self_attn.k_norm.weight",

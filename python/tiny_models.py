@@ -7,7 +7,7 @@ import gguf
 import numpy as np
 
 BASE = dict(width=64, inner=100, layers=2, heads=4, kv_heads=2, head_width=16, tied=True, theta=10000.0, epsilon=1e-5, rope=None,
-            quantized=False, family="llama", window=None, moe=None, caps=None, scalar=None, rotated=1.0)
+            quantized=False, family="llama", window=None, moe=None, caps=None, scalar=None, rotated=1.0, clip=None)
 GEMMAS = ("gemma2", "gemma3")
 # Experts 1 and 3 and their rows of the router are equal, the last one is chosen by nobody.
 MOE = dict(experts=6, used=2, inner=40, shared=0, dense_layers=())
@@ -62,6 +62,11 @@ MODELS = {
                       rotated=0.75, rope=longrope(6, 256)),
     # longer texts
     "tiny-phi3-long": dict(BASE, seed=16, family="phi3", width=60, inner=46, heads=6, kv_heads=2, head_width=10, rope=longrope(5, 32)),
+    # q and k normed over all heads together; experts' weights as they are
+    "tiny-olmoe": dict(BASE, seed=27, family="olmoe", width=48, inner=36, head_width=12, tied=False, epsilon=1e-3, moe=dict(MOE, inner=36)),
+    # five heads that share one key head, a clip that bites, the chosen experts' weights normalised
+    "tiny-olmoe-clip": dict(BASE, seed=28, family="olmoe", width=50, inner=33, heads=5, kv_heads=1, head_width=10, clip=1.25,
+                            moe=dict(MOE, inner=33, normalised=True)),
     "tiny-mixtral": dict(BASE, seed=12, width=56, inner=45, heads=7, kv_heads=7, head_width=8, moe=dict(MOE, inner=45)),
 }
 
@@ -99,10 +104,14 @@ def write(path, spec, rope_divisors=None):
     if moe:
         w.add_expert_count(moe["experts"])
         w.add_expert_used_count(moe["used"])
-        if spec["family"] != "llama":
+        if spec["family"] not in ("llama", "olmoe"):
             w.add_expert_feed_forward_length(moe["inner"])
         if moe["shared"]:
             w.add_expert_shared_feed_forward_length(moe["shared"])
+        if "normalised" in moe:
+            w.add_expert_weights_norm(moe["normalised"])
+    if spec["clip"]:
+        w.add_clamp_kqv(spec["clip"])
     if spec["caps"]:
         w.add_attn_logit_softcapping(spec["caps"]["attn_logit_softcapping"])
         w.add_final_logit_softcapping(spec["caps"]["final_logit_softcapping"])
@@ -186,6 +195,9 @@ def write(path, spec, rope_divisors=None):
         if spec["family"] in ("qwen3", "qwen3moe", "gemma3"):
             for name in "qk":
                 vector(f"blk.{i}.attn_{name}_norm.weight", spec["head_width"], 1.5)
+        if spec["family"] == "olmoe":
+            for name, size in (("q", q), ("k", kv)):
+                vector(f"blk.{i}.attn_{name}_norm.weight", size, 1.5)
         matrix(f"blk.{i}.attn_output.weight", width, q)
         norm(f"blk.{i}.ffn_norm.weight")
         if gemma:

@@ -397,7 +397,8 @@ TEST(LongContext, DecodeSeesWhatPrefillSees) {
 TEST(Families, BitsAreTheSame) {
   const std::vector<ScoreRequest> requests = {{.ids = ids_of(1, 75), .split = 70}, {.ids = ids_of(3, 24), .split = 1}};
   for (const std::string& isa : available_isa_names())
-    for (const char* model : {"tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-gemma2", "tiny-gemma3", "tiny-phi3"}) {
+    for (const char* model : {"tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-gemma2", "tiny-gemma3", "tiny-phi3",
+                              "tiny-olmoe", "tiny-olmoe-clip"}) {
       SCOPED_TRACE(isa + " " + model);
       const std::string path = std::string("tests/goldens/") + model + ".gguf";
       Engine whole = make({isa, "f32", "mixed", DType::F32}, path),

@@ -17,8 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kFolders[] = {"tiny-llama3",     "tiny-mistral",  "tiny-mixtral", "tiny-qwen2",
-                                "tiny-qwen2-yarn", "tiny-qwen2moe", "tiny-qwen3",   "tiny-qwen3moe"};
+const char* const kFolders[] = {"tiny-llama3",   "tiny-mistral",   "tiny-mixtral",  "tiny-qwen2",     "tiny-qwen2-yarn",
+                                "tiny-qwen2moe", "tiny-qwen3",     "tiny-qwen3moe", "tiny-gemma2",    "tiny-gemma3",
+                                "tiny-phi3",     "tiny-phi3-long", "tiny-olmoe",    "tiny-olmoe-clip"};
 
 std::string golden_folder(const std::string& name) { return "tests/goldens/hf/" + name; }
 

@@ -59,7 +59,7 @@ class Conversion {
     GgufWriter out;
     const Family& family = gguf_family(model_.spec, model_.file().path());
     write_spec(model_.spec, family, model_.file().path(), out);  // first: it names what GGUF cannot say of the family
-    plans_ = plan_tensors(model_, kGgufNames, family.interleaved_in_gguf);
+    plans_ = plan_tensors(model_, kGgufNames, family.interleaved_in_gguf, 0.f);
     out.set_string("general.type", "model");
     out.set_string("general.name", model_.spec.name);
     write_vocabulary(model_, out, result_.notes);
@@ -82,7 +82,7 @@ class Conversion {
     plans_ = plan_same(model_);
     const DType type = type_.value_or(plain_type(type_of_most()));
     nlohmann::ordered_json config = config_of(model_.spec, family, name, type);
-    plans_ = plan_tensors(model_, *family.hf_names, false);
+    plans_ = plan_tensors(model_, *family.hf_names, false, family.hf_norm_offset);
     const TemporaryFolder folder(args_.to);
     config.update(write_vocabulary(*model_.gguf(), model_.spec, folder.path(), result_.notes));
     const std::string text = config.dump(2) + '\n';
@@ -90,18 +90,21 @@ class Conversion {
     file.write({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
     file.become_whole();
     SafetensorsWriter out;
-    int rounded = 0;
+    int rounded = 0, norms = 0;
     for (const TensorPlan& plan : plans_) {
       const DType own = type_.value_or(plain_type(plan.stored()));
       const DType stored = plan.use == WeightUse::Kept && !fits(plan, type) ? DType::F32
                            : plan.use == WeightUse::Kept                    ? type
                                                                             : own;
+      norms += plan.offset != 0 && !comes_back(plan);
       rounded += !type_ && plan.use != WeightUse::Kept && traits(plan.stored()).block_elems > 1;
       out.add(plan.name, counted(plan, stored), plan.shape, maker_.fill(plan, stored));
     }
     if (rounded != 0)
       result_.notes.push_back(
           fmt::format("{} matrices of blocks are rounded to F16; --type f32 keeps their values", rounded));
+    if (norms != 0)
+      result_.notes.push_back(fmt::format("weights of {} norms are rounded: a folder keeps them less one", norms));
     out.write(folder.path() + "/model.safetensors");
     folder.become(args_.to);
     return std::move(result_);
@@ -187,14 +190,14 @@ class Conversion {
   // For a folder: the type itself, or F16 in place of blocks.
   static DType plain_type(DType type) { return traits(type).block_elems == 1 ? type : DType::F16; }
 
-  static bool fits(const TensorPlan& plan, DType type) {
-    for (const RawTensor& part : plan.parts) {
-      std::vector<float> values(part.data.size() / row_bytes(part.type, part.shape.back()) * size_t(part.shape.back()));
-      dequantize(part.type, part.data.data(), values.data(), int64_t(values.size()));
-      if (!holds_exactly(type, values)) return false;
-    }
-    return true;
+  // Whether its values are the same again when its offset is taken away.
+  static bool comes_back(const TensorPlan& plan) {
+    TensorPlan source = plan;
+    source.offset = 0;
+    return std::ranges::equal(source.values(), plan.values(), {}, {}, [&](float v) { return v - plan.offset; });
   }
+
+  static bool fits(const TensorPlan& plan, DType type) { return holds_exactly(type, plan.values()); }
 
   const ConvertArgs& args_;
   const Model& model_;

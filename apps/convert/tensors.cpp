@@ -21,24 +21,37 @@ std::string name_of(const char* pattern, int layer, int expert = 0) {
 
 class Planner {
  public:
-  Planner(const Model& model, const TensorNames& to, bool interleaved)
-      : model_(model), from_(model.names()), to_(to), interleaved_(interleaved) {}
+  Planner(const Model& model, const TensorNames& to, bool interleaved, float norm_offset)
+      : model_(model),
+        from_(model.names()),
+        to_(to),
+        interleaved_(interleaved),
+        more_(model.spec.norm_offset - norm_offset) {}
 
   std::vector<TensorPlan> plan() {
     using N = TensorNames;
-    const bool tied = model_.spec.tied_head;
+    const ModelSpec& s = model_.spec;
+    const bool tied = s.tied_head;
+    // Names that formats use for one thing or another, by what the model has.
+    const std::vector<NamePointer> norms =
+        s.post_norms ? std::vector{&N::attention_norm, &N::post_attention_norm, &N::pre_ffn_norm, &N::post_ffn_norm}
+                     : std::vector{&N::attention_norm, &N::ffn_norm};
+    const std::vector<NamePointer> matrices = s.fused
+                                                  ? std::vector{&N::qkv, &N::o, &N::fused_gate_up, &N::down}
+                                                  : std::vector{&N::q, &N::k, &N::v, &N::o, &N::gate, &N::up, &N::down};
     same(&N::embedding, 0, tied ? WeightUse::Head : WeightUse::Matrix);
-    for (int layer = 0; layer < model_.spec.layers; ++layer) {
-      for (const NamePointer vector :
-           {&N::attention_norm, &N::ffn_norm, &N::q_norm, &N::k_norm, &N::q_bias, &N::k_bias, &N::v_bias, &N::router})
+    for (int layer = 0; layer < s.layers; ++layer) {
+      for (const NamePointer name : norms) norm(name, layer);
+      for (const NamePointer name : {&N::q_norm, &N::k_norm}) norm(name, layer);
+      for (const NamePointer vector : {&N::q_bias, &N::k_bias, &N::v_bias, &N::router})
         same(vector, layer, WeightUse::Kept);
-      for (const NamePointer matrix : {&N::q, &N::k, &N::v, &N::o, &N::gate, &N::up, &N::down, &N::shared_gate_proj,
-                                       &N::shared_up, &N::shared_down})
+      for (const NamePointer matrix : matrices) same(matrix, layer, WeightUse::Matrix);
+      for (const NamePointer matrix : {&N::shared_gate_proj, &N::shared_up, &N::shared_down})
         same(matrix, layer, WeightUse::Matrix);
       shared_gate(layer);
       for (const NamePointer expert : {&N::expert_gate, &N::expert_up, &N::expert_down}) experts(expert, layer);
     }
-    same(&N::output_norm, 0, WeightUse::Kept);
+    norm(&N::output_norm, 0);
     if (!tied) same(&N::output, 0, WeightUse::Head);
     refuse_left_over();
     return std::move(plans_);
@@ -75,6 +88,10 @@ class Planner {
       plan.pair = interleaved_;
     }
     return &plan;
+  }
+
+  void norm(NamePointer name, int layer) {
+    if (TensorPlan* plan = same(name, layer, WeightUse::Kept)) plan->offset = more_;
   }
 
   // Folders keep halves; spec.rope.interleaved is how they are read, not how they lie.
@@ -115,6 +132,7 @@ class Planner {
   const Model& model_;
   const TensorNames &from_, &to_;
   bool interleaved_;
+  float more_;  // is added to the weights of norms
   std::vector<TensorPlan> plans_;
 };
 
@@ -127,8 +145,19 @@ int64_t source_row(const TensorPlan& plan, int64_t row) {
 
 }  // namespace
 
-std::vector<TensorPlan> plan_tensors(const Model& model, const TensorNames& to, bool interleaved) {
-  return Planner(model, to, interleaved).plan();
+std::vector<float> TensorPlan::values() const {
+  std::vector<float> out;
+  for (const RawTensor& part : parts) {
+    const auto count = int64_t(part.data.size() / row_bytes(part.type, cols())) * cols();
+    out.resize(out.size() + size_t(count));
+    dequantize(part.type, part.data.data(), out.data() + out.size() - count, count);
+  }
+  for (float& v : out) v += offset;
+  return out;
+}
+
+std::vector<TensorPlan> plan_tensors(const Model& model, const TensorNames& to, bool interleaved, float norm_offset) {
+  return Planner(model, to, interleaved, norm_offset).plan();
 }
 
 std::vector<TensorPlan> plan_same(const Model& model) {
@@ -157,8 +186,24 @@ Fill TensorMaker::fill(const TensorPlan& plan, DType type) {
   return [this, &plan, type](uint64_t offset, std::span<uint8_t> out) { make(plan, type, offset, out); };
 }
 
+// Of a norm, which is one row.
+void TensorMaker::make_vector(const TensorPlan& plan, DType type, uint64_t offset, std::span<uint8_t> out) {
+  const std::vector<float> values = plan.values();
+  std::vector<uint8_t> made(row_bytes(type, plan.cols()));
+  const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+  if (const auto value = convert_rows(DType::F32, type, plan.cols(), 1, bytes, made.data(), scratch_[0]))
+    refuse(plan, type, *value);
+  std::copy_n(made.begin() + int64_t(offset), out.size(), out.begin());
+}
+
+void TensorMaker::refuse(const TensorPlan& plan, DType type, float value) const {
+  fail("{}: tensor {}: expected values that {} can hold, found {}", source_.path(), printable(plan.parts[0].name),
+       traits(type).name, value);
+}
+
 void TensorMaker::make(const TensorPlan& plan, DType type, uint64_t offset, std::span<uint8_t> out) {
   if (interrupted_()) throw Interrupted();
+  if (plan.offset != 0) return make_vector(plan, type, offset, out);
   const DType from = plan.stored();
   const size_t in_bytes = row_bytes(from, plan.cols()), out_bytes = row_bytes(type, plan.cols());
   const auto first = int64_t(offset / out_bytes), count = int64_t(out.size() / out_bytes);
@@ -178,9 +223,7 @@ void TensorMaker::make(const TensorPlan& plan, DType type, uint64_t offset, std:
     }
   });
   const auto found = std::find_if(refused.begin(), refused.end(), [](const auto& value) { return value.has_value(); });
-  if (found != refused.end())
-    fail("{}: tensor {}: expected values that {} can hold, found {}", source_.path(), printable(plan.parts[0].name),
-         traits(type).name, **found);
+  if (found != refused.end()) refuse(plan, type, **found);
   for (const MappedFile& file : source_.files()) file.release(file.bytes());
   done_ += uint64_t(count) * in_bytes;
   progress_(done_);

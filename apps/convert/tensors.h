@@ -21,14 +21,18 @@ struct TensorPlan {
   // Not 0: rows of each run of so many (a head) change places. pair: row 2i comes from row i, row 2i + 1 from row i + half. Else back.
   int head_rows = 0;
   bool pair = false;
+  float offset = 0;  // is added to every value
+
+  // All of them, in order.
+  std::vector<float> values() const;
 
   int64_t cols() const { return shape.back(); }
   DType stored() const { return parts[0].type; }
 };
 
-// All tensors of the model by the names of `to`, for a file whose rotated pairs lie as `interleaved` says. Throws Error for experts of
-// different types.
-std::vector<TensorPlan> plan_tensors(const Model& model, const TensorNames& to, bool interleaved);
+// All tensors of the model by the names of `to`, for a file whose rotated pairs lie as `interleaved` says and whose norms are meant to be
+// read with `norm_offset` added. Throws Error for experts of different types.
+std::vector<TensorPlan> plan_tensors(const Model& model, const TensorNames& to, bool interleaved, float norm_offset);
 // Those of a GGUF file under their own names, in their own order.
 std::vector<TensorPlan> plan_same(const Model& model);
 
@@ -47,6 +51,8 @@ class TensorMaker {
 
  private:
   void make(const TensorPlan& plan, DType type, uint64_t offset, std::span<uint8_t> out);
+  void make_vector(const TensorPlan& plan, DType type, uint64_t offset, std::span<uint8_t> out);
+  [[noreturn]] void refuse(const TensorPlan& plan, DType type, float value) const;
 
   const TensorSource& source_;
   ThreadPool& pool_;

@@ -4,6 +4,6 @@
 
 namespace pop {
 
-extern const Family kGemma2, kGemma3, kLlama, kMistral, kMixtral, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe;
+extern const Family kGemma2, kGemma3, kLlama, kMistral, kMixtral, kOlmoe, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe;
 
 }  // namespace pop

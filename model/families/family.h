@@ -61,7 +61,10 @@ struct Family {
   const char* gguf_as = nullptr;     // the architecture that GGUF files of such models name, if it is another family's
   bool interleaved_in_gguf = false;  // converters permute W_q and W_k so that rotated pairs are neighbours
   bool window_in_gguf = false;       // attention.sliding_window holds in all layers, or by Pattern; else it is refused
-  bool qkv_bias = false, qk_norm = false, post_norms = false;
+  bool qkv_bias = false;
+  QkNorm qk_norm = QkNorm::None;
+  bool qkv_clip = false;  // files may say one
+  bool post_norms = false;
   bool fused = false;
   Gate gate = Gate::Silu;
   bool scaled_embedding = false;   // by the root of its width
@@ -95,9 +98,12 @@ ModelSpec read_spec(const JsonObject& config, const Family& family);
 // rope and window_rope of config.json, head_dim known already.
 void read_rope(const JsonObject& config, const Family& family, ModelSpec& spec);
 
+// GGUF: of q.k, where a file does not say it.
+float usual_attention_scale(const ModelSpec& spec, const Family& family);
+
 // The other way: what a model is, in the words of a format. Read again it is the same model (checked), or they throw Error with
 // what the format cannot say. `name` stands before messages.
-//   GGUF: general.architecture and all keys of it, and the tensor rope_freqs.weight where there is one.
+//   GGUF: general.architecture and all keys of it, and the tensors of rotary divisors where there are some.
 void write_spec(const ModelSpec& spec, const Family& family, const std::string& name, GgufWriter& out);
 //   config.json, but for token ids; type: of the weights.
 nlohmann::ordered_json config_of(const ModelSpec& spec, const Family& family, const std::string& name, DType type);

@@ -46,7 +46,7 @@ class Keys {
   std::string prefix_;
 };
 
-constexpr const char* kLongFactors = "rope_factors_long.weight";
+constexpr const char *kLongFactors = "rope_factors_long.weight", *kShortFactors = "rope_factors_short.weight";
 
 std::vector<float> divisors(const GgufFile& file, const char* name, int dim) {
   const RawTensor tensor = file.tensor(name, {dim / 2}, {DType::F32});
@@ -94,7 +94,7 @@ void read_rope(const GgufFile& file, const Keys& keys, ModelSpec& spec) {
   rope.original_context = keys.integer("rope.scaling.original_context_length", 2, 1 << 30);
   rope.factor = float(spec.context_trained) / float(rope.original_context);
   rope.attention_factor = keys.real_or("rope.scaling.attn_factor", 0.0, 0.0, 1e3);
-  rope.frequency_divisors = divisors(file, "rope_factors_short.weight", rope.dim);
+  rope.frequency_divisors = divisors(file, kShortFactors, rope.dim);
   rope.long_divisors = divisors(file, kLongFactors, rope.dim);
 }
 
@@ -137,8 +137,7 @@ void read_experts(const GgufFile& file, const Keys& keys, const Family& family, 
 
 // What becomes of q.k and of the logits.
 void read_scores(const Keys& keys, const Family& family, ModelSpec& spec) {
-  const int width = spec.layers == family.layers_scaled_by_width ? spec.d / spec.heads : spec.head_dim;
-  spec.attention_scale = keys.real_or("attention.scale", 1.0 / std::sqrt(double(width)), 1e-6, 1e3);
+  spec.attention_scale = keys.real_or("attention.scale", double(usual_attention_scale(spec, family)), 1e-6, 1e3);
   const auto cap = [&](std::string_view key, std::optional<float> known) {
     const float value = keys.real_or(key, double(known.value_or(0.f)), 0.0, 1e6);
     if (!known && value != 0) keys.refuse(key, kNotYet, value);
@@ -161,8 +160,8 @@ void read_windows(const Keys& keys, const Family& family, ModelSpec& spec) {
 }
 
 // Divisors of angles are read with the spec; rotary tables stored by old converters are recomputed.
-constexpr const char* kIgnored[] = {"rope_freqs.weight", kLongFactors, "rope_factors_short.weight",
-                                    "blk.{}.attn_rot_embd.weight", "blk.{}.attn_rot_embd"};
+constexpr const char* kIgnored[] = {"rope_freqs.weight", kLongFactors, kShortFactors, "blk.{}.attn_rot_embd.weight",
+                                    "blk.{}.attn_rot_embd"};
 
 }  // namespace
 
@@ -198,6 +197,11 @@ const TensorNames kGgufNames{.embedding = "token_embd.weight",
                              .shared_down = "blk.{}.ffn_down_shexp.weight",
                              .ignored = kIgnored};
 
+float usual_attention_scale(const ModelSpec& spec, const Family& family) {
+  const int width = spec.layers == family.layers_scaled_by_width ? spec.d / spec.heads : spec.head_dim;
+  return float(1.0 / std::sqrt(double(width)));
+}
+
 ModelSpec read_spec(const GgufFile& file, const Family& family) {
   const Keys keys(file, family.architecture);
   ModelSpec spec;
@@ -211,6 +215,8 @@ ModelSpec read_spec(const GgufFile& file, const Family& family) {
   spec.norm_eps = keys.real("attention.layer_norm_rms_epsilon", 0.0, 1.0);
   spec.qkv_bias = family.qkv_bias;
   spec.qk_norm = family.qk_norm;
+  spec.qkv_clip = keys.real_or("attention.clamp_kqv", 0.0, 0.0, 1e6);
+  if (!family.qkv_clip && spec.qkv_clip != 0) keys.refuse("attention.clamp_kqv", kNotYet, spec.qkv_clip);
   read_experts(file, keys, family, spec);
   spec.gate = family.gate;
   spec.post_norms = family.post_norms;

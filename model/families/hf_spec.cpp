@@ -183,6 +183,7 @@ ModelSpec read_spec(const JsonObject& config, const Family& family) {
   if (family.hf_experts.width != nullptr) read_experts(config, family.hf_experts, spec);
   spec.qkv_bias = family.qkv_bias && (spec.moe.experts == 0 || config.flag("qkv_bias", true));
   spec.qk_norm = family.qk_norm;
+  if (family.qkv_clip) spec.qkv_clip = float(config.find_real("clip_qkv", 1e-3, 1e6).value_or(0));
   spec.gate = family.gate;
   spec.post_norms = family.post_norms;
   spec.fused = family.fused;

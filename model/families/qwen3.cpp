@@ -5,7 +5,7 @@ namespace pop {
 
 const Family kQwen3{.architecture = "qwen3",
                     .hf_class = "Qwen3ForCausalLM",
-                    .qk_norm = true,
+                    .qk_norm = QkNorm::Heads,
                     .window = WindowRule::ByLayer,
                     .window_default = 4096};
 

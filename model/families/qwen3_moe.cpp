@@ -6,7 +6,7 @@ namespace pop {
 const Family kQwen3Moe{.architecture = "qwen3moe",
                        .hf_class = "Qwen3MoeForCausalLM",
                        .hf_type = "qwen3_moe",
-                       .qk_norm = true,
+                       .qk_norm = QkNorm::Heads,
                        .window = WindowRule::Unused,
                        .experts = true,
                        .normalised_top_k = true,

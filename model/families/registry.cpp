@@ -4,7 +4,7 @@
 namespace pop {
 namespace {
 
-const Family* const kFamilies[] = {&kGemma2, &kGemma3, &kLlama,    &kMistral, &kMixtral,
+const Family* const kFamilies[] = {&kGemma2, &kGemma3, &kLlama,    &kMistral, &kMixtral, &kOlmoe,
                                    &kPhi3,   &kQwen2,  &kQwen2Moe, &kQwen3,   &kQwen3Moe};
 
 }  // namespace
@@ -45,13 +45,14 @@ const Family& gguf_family(const ModelSpec& spec, const std::string& name) {
   fail("{}: expected a family that GGUF files know, found {}", name, printable(spec.architecture));
 }
 
-// Of the families that GGUF files call the same, the one that has experts and a window in all layers as this model has.
+// Of the families that GGUF files call the same, the first that has experts and can have windows as this model has.
 const Family& hf_family(const ModelSpec& spec, const std::string& name) {
   for (const Family* family : kFamilies) {
     const std::string gguf = family->gguf_as != nullptr ? family->gguf_as : family->architecture;
     const bool experts = family->hf_experts.width != nullptr;
     if (family->hf_class == nullptr || gguf != spec.architecture || experts != (spec.moe.experts > 0)) continue;
-    if (!experts && (family->window == WindowRule::All) != !spec.windows.empty()) continue;
+    const bool can = family->window == WindowRule::All || family->window == WindowRule::Pattern;
+    if (!spec.windows.empty() && !can) continue;
     return *family;
   }
   fail("{}: expected a model whose folder can be written, found {}{}{}", name, spec.architecture,

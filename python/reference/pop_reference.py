@@ -226,8 +226,8 @@ class Llama:
         meta = {k: f.contents() for k, f in reader.fields.items() if not k.startswith(("tokenizer.", "GGUF."))}
         self.meta = meta
         arch = meta["general.architecture"]
-        if arch not in ("llama", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma2", "gemma3", "phi3"):
-            raise ValueError(f"{path}: expected llama, qwen2, qwen3, one of their mixtures of experts, gemma2, gemma3 or phi3, "
+        if arch not in ("llama", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma2", "gemma3", "phi3", "olmoe"):
+            raise ValueError(f"{path}: expected llama, qwen2, qwen3, one of their mixtures of experts, gemma2, gemma3, phi3 or olmoe, "
                              f"found {arch}")
         get = lambda key, default=None: meta.get(f"{arch}.{key}", default)
         self.neighbours = arch == "llama"
@@ -265,6 +265,8 @@ class Llama:
         self._column_norms = {}
         self.experts_used = get("expert_used_count", 0)
         self.experts = get("expert_count", 0)
+        self.normalised = get("expert_weights_norm", arch not in ("qwen2moe", "olmoe"))
+        self.clip, self.whole_norm = get("attention.clamp_kqv", math.inf), arch == "olmoe"     # norms over all heads together
         self.rows, self.tokens, self.gap = {}, 0, None    # of the last forward: who went where, how many, how clearly
 
     def ffn(self, place):
@@ -333,8 +335,11 @@ class Llama:
 
         def heads(part, count):
             y = x @ d[f"attn_{part}"].T + d.get(f"attn_{part}.bias", self.dtype(0))
+            weight = d.get(f"attn_{part}_norm")
+            whole = weight is not None and self.whole_norm
+            y = np.clip(self.norm(y, weight) if whole else y, -self.clip, self.clip)
             y = y.reshape(rows, count, self.head_width).transpose(1, 0, 2)
-            return self.norm(y, d[f"attn_{part}_norm"]) if f"attn_{part}_norm" in d else y
+            return self.norm(y, weight) if weight is not None and not whole else y
 
         frequencies = self.frequencies if self.windows[layer] == 1 << 30 else self.window_frequencies
         q = self.rope(heads("q", self.heads), cache.tokens, frequencies)
@@ -383,7 +388,7 @@ class Llama:
         return masked("down", place, h) @ d["ffn_down"].T
 
     def mixture(self, layer, b, ask, masked):
-        """Softmax over all experts, the best few; but for qwen2moe their weights are divided by their sum. A shared expert sees all."""
+        """Softmax over all experts, the best few; but for qwen2moe and olmoe their weights are divided by their sum. A shared expert sees all."""
         ask("router", layer, b)
         weights = softmax(b @ self.layers[layer]["ffn_gate_inp"].T)
         order = np.argsort(-weights, axis=1, kind="stable")
@@ -399,7 +404,7 @@ class Llama:
                 continue
             self.rows[layer, e] = rows
             share = weights[rows, e]
-            if self.meta["general.architecture"] != "qwen2moe":
+            if self.normalised:
                 share = share / np.take_along_axis(weights[rows], chosen[rows], axis=1).sum(axis=1)
             y[rows] += share[:, None] * self.through((layer, e), b[rows], masked)
         if "ffn_up_shexp" in self.layers[layer]:
