@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "formats/named.h"
 #include "formats/safetensors.h"
+#include "formats/scaled_f8.h"
 
 namespace pop {
 namespace {
@@ -51,6 +52,7 @@ bool is_folder(const std::string& path) {
 HfFolder::HfFolder(const std::string& folder) : path_(folder), config_(read_config(folder)) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   open_weights();
+  if (const auto rule = read_f8_rule(config_)) attach_scales(tensors_, *rule, path_);
   order_ = name_order(tensors_, "tensor", path_);
   const std::string generation = path_ + "/generation_config.json";
   if (exists(generation)) add_end_ids(JsonObject::read(generation));

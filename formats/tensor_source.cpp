@@ -15,7 +15,7 @@ uint64_t TensorSource::file_bytes() const {
 uint64_t TensorSource::tensor_bytes() const {
   uint64_t bytes = 0;  // cannot overflow: tensors lie within their files and do not overlap
   for (const TensorInfo& info : tensors())
-    if (info.type) bytes += info.bytes;
+    if (info.type || info.scales) bytes += info.bytes;
   return bytes;
 }
 
@@ -48,6 +48,19 @@ RawTensor TensorSource::tensor(std::string_view name, const std::vector<int64_t>
   }
   return tensor(name);
 }
+
+RawTensor TensorSource::matrix(std::string_view name) const {
+  const TensorInfo* info = find(name);
+  if (info == nullptr || info->scales == nullptr) return tensor(name);
+  return {info->name, DType::BF16, info->shape, {info->data, info->bytes}, info->scales};
+}
+
+RawTensor TensorSource::matrix(std::string_view name, const std::vector<int64_t>& shape) const {
+  const TensorInfo* info = find(name);
+  return info != nullptr && info->scales != nullptr && info->shape == shape ? matrix(name) : tensor(name, shape);
+}
+
+size_t RawTensor::stride() const { return scales != nullptr ? size_t(shape.back()) : row_bytes(type, shape.back()); }
 
 std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 

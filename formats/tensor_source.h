@@ -1,6 +1,7 @@
 // Where a model's tensors come from: names, shapes and views of bytes, whatever the file format.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,8 @@
 
 namespace pop {
 
+struct F8Scales;  // formats/scaled_f8.h
+
 // What a file says about a tensor.
 struct TensorInfo {
   std::string name;
@@ -19,7 +22,8 @@ struct TensorInfo {
   std::optional<DType> type;   // empty: not known
   std::vector<int64_t> shape;  // outermost first, [rows, cols]
   const uint8_t* data = nullptr;
-  uint64_t bytes = 0;  // 0 if the type's size is not known
+  uint64_t bytes = 0;                        // 0 if the type's size is not known
+  std::shared_ptr<const F8Scales> scales{};  // of a matrix of F8_E4M3, which has no type
 };
 
 // A tensor of a known type. Shape outermost first; data: product of shape elements, rows one after another.
@@ -28,6 +32,10 @@ struct RawTensor {
   DType type;
   std::vector<int64_t> shape;
   std::span<const uint8_t> data;
+  // Not null: data are F8_E4M3, and its rows are read by f8_row_to_bf16; type is BF16.
+  std::shared_ptr<const F8Scales> scales{};
+
+  size_t stride() const;  // bytes of a row in data
 };
 
 class TensorSource {
@@ -48,6 +56,9 @@ class TensorSource {
   RawTensor tensor(std::string_view name) const;
   RawTensor tensor(std::string_view name, const std::vector<int64_t>& shape) const;
   RawTensor tensor(std::string_view name, const std::vector<int64_t>& shape, const std::vector<DType>& accepted) const;
+  // The same for those who look at RawTensor::scales: it may also be a matrix of F8_E4M3.
+  RawTensor matrix(std::string_view name) const;
+  RawTensor matrix(std::string_view name, const std::vector<int64_t>& shape) const;
 };
 
 // "[576, 1536]"

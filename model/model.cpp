@@ -67,7 +67,7 @@ class Loader {
     const Layout down = options_.layout == LayoutChoice::Rows ? Layout::Rows : Layout::Columns;
     model_.embedding = tensor(names_.embedding, s.vocab, s.d);
     model_.output_norm = norm(names_.output_norm, s.d);
-    add(model_.head, {s.tied_head ? model_.embedding : tensor(names_.output, s.vocab, s.d)},
+    add(model_.head, {s.tied_head ? model_.embedding : matrix(names_.output, s.vocab, s.d)},
         {.type = wanted(WeightUse::Head, s.d)});
     if (!s.tied_head && options_.type) add(model_.embedding_rows, {model_.embedding}, wish(Layout::Rows, s.d));
     model_.layers.resize(size_t(s.layers));
@@ -80,7 +80,7 @@ class Loader {
       add(w.q, {qkv[0]}, wish(other, s.d, paired));
       add(w.k, {qkv[1]}, wish(other, s.d, paired));
       add(w.v, {qkv[2]}, wish(other, s.d));
-      add(w.o, {tensor(names_.o, s.d, s.q_dim())}, wish(other, s.q_dim()));
+      add(w.o, {matrix(names_.o, s.d, s.q_dim())}, wish(other, s.q_dim()));
       add_ffns(w, all ? Layout::Columns : Layout::Rows, down);
     }
     model_.ffns = ffns_of(model_.layers);
@@ -123,7 +123,7 @@ class Loader {
     if (!s.has_experts(layer_)) {
       w.ffns.resize(1);
       const std::vector<RawTensor> gate_up = parts({names_.gate, names_.up}, names_.fused_gate_up, {s.f, s.f});
-      return add_one(w.ffns[0], {gate_up[0], gate_up[1], tensor(names_.down, s.d, s.f)});
+      return add_one(w.ffns[0], {gate_up[0], gate_up[1], matrix(names_.down, s.d, s.f)});
     }
     const MoeSpec& m = s.moe;
     add(w.router, {tensor(names_.router, m.experts, s.d)}, {.type = wanted(WeightUse::Kept, s.d)});
@@ -140,8 +140,8 @@ class Loader {
     if (m.shared_f == 0) return;
     w.shared_gate = {.type = DType::F32, .rows = 1, .cols = s.d};
     w.shared_gate.data = reinterpret_cast<const uint8_t*>(model_.vectors[size_t(layer_)].shared_gate.data());
-    add_one(w.ffns.back(), {tensor(names_.shared_gate_proj, m.shared_f, s.d), tensor(names_.shared_up, m.shared_f, s.d),
-                            tensor(names_.shared_down, s.d, m.shared_f)});
+    add_one(w.ffns.back(), {matrix(names_.shared_gate_proj, m.shared_f, s.d), matrix(names_.shared_up, m.shared_f, s.d),
+                            matrix(names_.shared_down, s.d, m.shared_f)});
   }
 
   // Matrices of these rows over d columns, by their names, or one after another in one tensor.
@@ -150,7 +150,7 @@ class Loader {
     const int d = model_.spec.d;
     std::vector<RawTensor> cut;
     if (!model_.spec.fused) {
-      for (size_t i = 0; i < rows.size(); ++i) cut.push_back(tensor(patterns[i], rows[i], d));
+      for (size_t i = 0; i < rows.size(); ++i) cut.push_back(matrix(patterns[i], rows[i], d));
       return cut;
     }
     const RawTensor all = tensor(fused, std::accumulate(rows.begin(), rows.end(), 0), d);
@@ -168,7 +168,7 @@ class Loader {
     const int count = model_.spec.moe.experts;
     std::vector<RawTensor> cut;
     if (names_.by_expert) {
-      for (int e = 0; e < count; ++e) cut.push_back(model_.file().tensor(name_of(pattern, e), {rows, cols}));
+      for (int e = 0; e < count; ++e) cut.push_back(model_.file().matrix(name_of(pattern, e), {rows, cols}));
       return cut;
     }
     const RawTensor all = model_.file().tensor(name_of(pattern), {count, rows, cols});
@@ -195,6 +195,11 @@ class Loader {
 
   RawTensor tensor(const char* pattern, int rows, int cols) {
     return model_.file().tensor(name_of(pattern), {rows, cols});
+  }
+
+  // One that becomes a matrix of Weights, which may be F8_E4M3.
+  RawTensor matrix(const char* pattern, int rows, int cols) {
+    return model_.file().matrix(name_of(pattern), {rows, cols});
   }
 
   std::vector<float> vector(const char* pattern, int size) {

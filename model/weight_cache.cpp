@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/read_ahead.h"
 #include "base/whole_file.h"
+#include "formats/scaled_f8.h"
 #include "tensor/layout.h"
 #include "tensor/relayout.h"
 
@@ -99,8 +100,12 @@ std::string full_key(const TensorSource& file, const Weights& weights, const std
     part.expect_random(true);
   }
   // Models tuned from one another share metadata and size, and unpacked archives their times: a page of each tensor differs.
-  for (const TensorInfo& tensor : file.tensors())
+  for (const TensorInfo& tensor : file.tensors()) {
     hash.update({tensor.data, size_t(std::min<uint64_t>(tensor.bytes, kPage))});
+    if (tensor.scales)
+      hash.update({reinterpret_cast<const uint8_t*>(tensor.scales->values.data()),
+                   tensor.scales->values.size() * sizeof(float)});
+  }
   for (const MappedFile& part : file.files()) part.expect_random(false);
   std::set<std::string> probes;
   for (const PlannedMatrix& p : weights.planned()) {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/read_ahead.h"
 #include "base/sanitizer.h"
+#include "formats/scaled_f8.h"
 #include "tensor/column_format.h"
 #include "tensor/convert_rows.h"
 #include "tensor/layout.h"
@@ -27,7 +28,7 @@ struct Piece {
 };
 
 std::span<const uint8_t> rows_of(const RawTensor& part, int from, int to) {
-  const size_t stride = row_bytes(part.type, part.shape[1]);
+  const size_t stride = part.stride();
   return part.data.subspan(size_t(from) * stride, size_t(to - from) * stride);
 }
 
@@ -73,9 +74,11 @@ std::optional<Refused> fill_piece(const Piece& piece, const TensorSource& file, 
   const auto count = size_t(piece.to - piece.from), unit = p.parts.size();
   const size_t made = row_bytes(m.type, m.cols);  // bytes of a row that is of another type in the file
   std::vector<const uint8_t*> rows(count * unit);
-  std::vector<uint8_t> other(
-      count * unit * made *
-      size_t(std::any_of(p.parts.begin(), p.parts.end(), [&](const RawTensor& part) { return part.type != m.type; })));
+  std::vector<uint8_t> other(count * unit * made *
+                             size_t(std::any_of(p.parts.begin(), p.parts.end(), [&](const RawTensor& part) {
+                               return part.type != m.type || part.scales;
+                             })));
+  std::vector<uint8_t> wide(row_bytes(DType::BF16, m.cols));
   std::vector<float> scratch;
   for (size_t u = 0; u < unit; ++u) {
     const RawTensor& part = p.parts[u];
@@ -84,9 +87,15 @@ std::optional<Refused> fill_piece(const Piece& piece, const TensorSource& file, 
     const size_t stride = bytes.size() / count;
     for (size_t r = 0; r < count; ++r) {
       const size_t at = r * unit + u;
-      rows[at] = part.data.data() + size_t(file_row(p, piece.from + int(r))) * stride;
-      if (part.type == m.type) continue;
+      const auto row = size_t(file_row(p, piece.from + int(r)));
+      rows[at] = part.data.data() + row * stride;
+      if (part.type == m.type && !part.scales) continue;
       uint8_t* const out = other.data() + at * made;
+      if (part.scales) {
+        if (const auto value = f8_row_to_bf16(part, int64_t(row), wide.data()))
+          return Refused{&part, part.type, *value};
+        rows[at] = wide.data();
+      }
       if (const auto value = convert_rows(part.type, m.type, m.cols, 1, rows[at], out, scratch))
         return Refused{&part, m.type, *value};
       rows[at] = out;

@@ -91,6 +91,21 @@ TEST(Convert, HalvesOfFoldersStayThemselves) {
   }
 }
 
+// What the values of matrices of F8_E4M3 are, tests/f8_test.cpp compares with PyTorch.
+TEST(Convert, FoldersOfF8GiveTheFileOfTheirValues) {
+  for (const std::string name : {"blocks", "matrices", "rows"}) {
+    const Folder folder;
+    for (const Words& type : {Words{}, Words{"--type", "q8_0"}}) {
+      convert("tests/goldens/f8/" + name, folder.path("f8.gguf"), type);
+      convert("tests/goldens/f8/" + name + "-bf16", folder.path("bf16.gguf"), type);
+      EXPECT_TRUE(tensors_of(GgufFile(folder.path("f8.gguf"))) == tensors_of(GgufFile(folder.path("bf16.gguf"))))
+          << name;
+      fs::remove(folder.path("f8.gguf"));
+      fs::remove(folder.path("bf16.gguf"));
+    }
+  }
+}
+
 TEST(Convert, GgufToGgufKeepsWhatIsNoWeight) {
   const Folder folder;
   convert("tests/goldens/tiny-q4_1.gguf", folder.path("same.gguf"));

@@ -163,6 +163,10 @@ class Conversion {
     for (const auto& [name, count] : others_)
       result_.notes.push_back(
           fmt::format("{} matrices have rows that blocks of {} do not divide: they are {}", count, args_.type, name));
+    const auto scaled =
+        std::ranges::count_if(plans_, [](const TensorPlan& plan) { return bool(plan.parts[0].scales); });
+    if (scaled != 0 && !type_)
+      result_.notes.push_back(fmt::format("{} tensors of F8_E4M3 with scales are rounded to BF16", scaled));
     note_loss();
     out.write(args_.to);
     return std::move(result_);

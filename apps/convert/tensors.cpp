@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "formats/scaled_f8.h"
 #include "model/families/family.h"
 #include "tensor/convert_rows.h"
 
@@ -79,7 +80,7 @@ class Planner {
   TensorPlan* same(NamePointer name, int layer, WeightUse use) {
     if (find(name, layer) == nullptr) return nullptr;
     if (to_.*name == nullptr) return nullptr;  // refuse_left_over() says it
-    RawTensor raw = model_.file().tensor(name_of(from_.*name, layer));
+    RawTensor raw = model_.file().matrix(name_of(from_.*name, layer));
     plans_.push_back({name_of(to_.*name, layer), raw.shape, {raw}, use});
     TensorPlan& plan = plans_.back();
     // Only the rows of q and k depend on how rotated pairs lie.
@@ -109,7 +110,7 @@ class Planner {
     std::vector<RawTensor> cut;
     const int count = model_.spec.moe.experts;
     if (from_.by_expert) {
-      for (int e = 0; e < count; ++e) cut.push_back(model_.file().tensor(name_of(from_.*name, layer, e)));
+      for (int e = 0; e < count; ++e) cut.push_back(model_.file().matrix(name_of(from_.*name, layer, e)));
     } else {
       const RawTensor all = model_.file().tensor(name_of(from_.*name, layer));
       const size_t bytes = all.data.size() / size_t(count);
@@ -117,7 +118,7 @@ class Planner {
         cut.push_back({all.name, all.type, {all.shape[1], all.shape[2]}, all.data.subspan(size_t(e) * bytes, bytes)});
     }
     for (const RawTensor& part : cut)
-      if (part.type != cut[0].type)
+      if (part.type != cut[0].type || !part.scales != !cut[0].scales)
         fail("{}: tensor {}: expected {} as the layer's other experts have, found {}", model_.file().path(), part.name,
              traits(cut[0].type).name, traits(part.type).name);
     if (to_.by_expert) {
@@ -205,7 +206,7 @@ void TensorMaker::make(const TensorPlan& plan, DType type, uint64_t offset, std:
   if (interrupted_()) throw Interrupted();
   if (plan.offset != 0) return make_vector(plan, type, offset, out);
   const DType from = plan.stored();
-  const size_t in_bytes = row_bytes(from, plan.cols()), out_bytes = row_bytes(type, plan.cols());
+  const size_t in_bytes = plan.parts[0].stride(), out_bytes = row_bytes(type, plan.cols());
   const auto first = int64_t(offset / out_bytes), count = int64_t(out.size() / out_bytes);
   const int64_t part_rows = plan.parts[0].data.size() / in_bytes;  // all parts have as many
   constexpr int64_t kRows = 16;                                    // of one piece of work
@@ -213,13 +214,20 @@ void TensorMaker::make(const TensorPlan& plan, DType type, uint64_t offset, std:
   std::vector<std::optional<float>> refused(
       static_cast<size_t>(pieces));  // the first is named, whichever thread found it
   pool_.run(pieces, [&](int piece, int thread) {
+    const auto refuse_value = [&](std::optional<float> value) {
+      if (value) refused[size_t(piece)] = refused[size_t(piece)].value_or(*value);
+    };
+    std::vector<uint8_t> wide(plan.parts[0].scales ? row_bytes(from, plan.cols()) : 0);
     for (int64_t r = piece * kRows; r < std::min(count, (piece + 1) * kRows); ++r) {
       const int64_t row = source_row(plan, first + r);
       const RawTensor& part = plan.parts[size_t(row / part_rows)];
       const uint8_t* in = part.data.data() + size_t(row % part_rows) * in_bytes;
-      if (const auto value = convert_rows(from, type, plan.cols(), 1, in, out.data() + size_t(r) * out_bytes,
-                                          scratch_[size_t(thread)]))
-        refused[size_t(piece)] = refused[size_t(piece)].value_or(*value);
+      if (part.scales) {
+        refuse_value(f8_row_to_bf16(part, row % part_rows, wide.data()));
+        in = wide.data();
+      }
+      refuse_value(
+          convert_rows(from, type, plan.cols(), 1, in, out.data() + size_t(r) * out_bytes, scratch_[size_t(thread)]));
     }
   });
   const auto found = std::find_if(refused.begin(), refused.end(), [](const auto& value) { return value.has_value(); });

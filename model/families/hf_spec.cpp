@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "formats/scaled_f8.h"
 #include "model/families/family.h"
 
 namespace pop {
@@ -38,8 +39,7 @@ void refuse_unknown(const JsonObject& config, const Family& family) {
   if (const auto act = config.find_string(key); act && *act != known) config.refuse(key, known);
   for (const char* key : {"attention_bias", "mlp_bias", "use_bidirectional_attention"})
     if (config.flag(key, false)) config.refuse(key, "false");
-  if (config.find_object("quantization_config"))
-    config.refuse("quantization_config", "none (weights in F32, F16 or BF16)");
+  read_f8_rule(config);  // for what it refuses
 }
 
 // What becomes of q.k and of the logits.
