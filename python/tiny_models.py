@@ -62,8 +62,8 @@ MODELS = {
                       rotated=0.75, rope=longrope(6, 256)),
     # longer texts
     "tiny-phi3-long": dict(BASE, seed=16, family="phi3", width=60, inner=46, heads=6, kv_heads=2, head_width=10, rope=longrope(5, 32)),
-    # q and k normed over all heads together; experts' weights as they are
-    "tiny-olmoe": dict(BASE, seed=27, family="olmoe", width=48, inner=36, head_width=12, tied=False, epsilon=1e-3, moe=dict(MOE, inner=36)),
+    # q and k normed over all heads together, as many of k as of q (llama.cpp wants it); experts' weights as they are
+    "tiny-olmoe": dict(BASE, seed=27, family="olmoe", width=48, inner=36, kv_heads=4, head_width=12, tied=False, epsilon=1e-3, moe=dict(MOE, inner=36)),
     # five heads that share one key head, a clip that bites, the chosen experts' weights normalised
     "tiny-olmoe-clip": dict(BASE, seed=28, family="olmoe", width=50, inner=33, heads=5, kv_heads=1, head_width=10, clip=1.25,
                             moe=dict(MOE, inner=33, normalised=True)),

@@ -48,6 +48,7 @@ void write_rope(const RopeSpec& rope, Keys& keys, GgufWriter& out) {
 
 // A pattern ends with the first layer that sees all; it is said where it is not the family's.
 void write_windows(const ModelSpec& spec, const Family& family, Keys& keys) {
+  if (spec.windows.empty() && family.gguf_window_default != 0) keys.integer("attention.sliding_window", 0);
   if (spec.windows.empty()) return;
   keys.integer("attention.sliding_window", *std::max_element(spec.windows.begin(), spec.windows.end()));
   if (family.window != WindowRule::Pattern) return;
