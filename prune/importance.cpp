@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/columns.h"
 #include "tensor/layout.h"
 
 namespace pop {
@@ -19,17 +20,33 @@ void add_row(std::span<const float> row, Norm norm, std::span<double> sums) {
   }
 }
 
+// Gate's rows before up's.
+template <class Visit>
+void for_each_row(const Matrix& w, Visit&& visit) {
+  for (int part = 0; part < w.unit; ++part)
+    for (int r = part; r < w.rows; r += w.unit) visit(r);
+}
+
 }  // namespace
 
 void column_norms(std::span<const Matrix> stacked, Norm norm, std::span<float> row, std::span<double> sums,
                   std::span<float> out) {
   std::fill(sums.begin(), sums.end(), 0.0);
   for (const Matrix& w : stacked) {
-    for (int part = 0; part < w.unit; ++part) {
-      for (int r = part; r < w.rows; r += w.unit) {
+    if (w.layout == Layout::Columns) {
+      for (int begin = 0; begin < w.cols; begin += kBlockElems) {
+        const ColumnPart part(w, begin);
+        const auto at = static_cast<size_t>(begin), count = static_cast<size_t>(part.count());
+        for_each_row(w, [&](int r) {
+          part.read(r, row.data());
+          add_row(row.first(count), norm, sums.subspan(at, count));
+        });
+      }
+    } else {
+      for_each_row(w, [&](int r) {
         read_row(w, r, row.data());
         add_row(row, norm, sums);
-      }
+      });
     }
   }
   for (size_t c = 0; c < out.size(); ++c) {

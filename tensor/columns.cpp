@@ -1,5 +1,6 @@
 #include "tensor/columns.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/float16.h"
@@ -109,6 +110,34 @@ void read_column_row(const Matrix& w, int row, float* out) {
     for (int e = 0; e < kBlockElems; ++e) block.code[e] = column_code(w, w.data + column_offset(w, first + e), row);
     block_values(w.type, block, out + first);
   }
+}
+
+ColumnPart::ColumnPart(const Matrix& w, int begin)
+    : w_(w), begin_(begin), count_(std::min(kBlockElems, w.cols - begin)), plain_(is_plain(w.type)) {
+  for (int c = 0; c < count_; ++c) columns_[c] = w.data + column_offset(w, begin + c);
+  if (plain_) return;
+  high_plane_ = high_plane_at(block_format(w.type), padded_rows(w));
+  header_ = w.data + header_offset(w, begin / column_block(w.type));
+}
+
+void ColumnPart::read(int row, float* out) const {
+  if (plain_) {
+    const size_t at = size_t(row) * size_t(traits(w_.type).block_bytes);
+    for (int c = 0; c < count_; ++c) out[c] = plain_value(w_.type, columns_[c] + at);
+    return;
+  }
+  Block block = column_scales(w_, header_, begin_, row);
+  const BlockFormat f = block_format(w_.type);
+  const BitPlace low = low_place(f, row);
+  const int mask = (1 << f.low_bits) - 1;
+  for (int c = 0; c < count_; ++c) block.code[c] = uint8_t(columns_[c][low.byte] >> low.shift & mask);
+  if (f.high_bits != 0) {
+    const BitPlace high = high_place(f, row);
+    const int high_mask = (1 << f.high_bits) - 1;
+    for (int c = 0; c < count_; ++c)
+      block.code[c] = uint8_t(block.code[c] | (columns_[c][high_plane_ + high.byte] >> high.shift & high_mask) << 4);
+  }
+  block_values(w_.type, block, out);
 }
 
 }  // namespace pop
