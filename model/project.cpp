@@ -144,6 +144,7 @@ void finish(const Pass& pass, const SiteTargets& targets, int row, IndexList lis
 // How the work of one matrix in columns is cut: slices of its inputs, whose sums are added in order, by tiles of its outputs.
 struct ColumnCut {
   int width = 0, slices = 0, tile = 0, tiles = 0;
+  int rows = 1;   // pieces for as many rows of the pass; 1: a piece serves all of them
   int first = 0;  // piece of the region
   size_t at = 0;  // of [slices, rows] among a row's partial sums
 };
@@ -152,11 +153,17 @@ struct ColumnCut {
 // second-level cache when the next row of the batch wants it.
 constexpr size_t kTileBytes = size_t(1) << 20;
 
-ColumnCut cut_columns(const Matrix& w, int threads, int rows) {
+// apart: the rows have matrices of their own, as experts do. Then a piece is a slice of one row's, in whole columns; rows that do
+// share a matrix come one after another.
+ColumnCut cut_columns(const Matrix& w, int threads, int rows, bool apart) {
   // Tiles are whole cache lines of every type, and a multiple of what a kernel takes at once; slices alone are preferred, for
   // a tile's runs of bytes are shorter than a column.
   constexpr int kLongest = 8192, kPieces = 3;  // kPieces: per thread
   ColumnCut cut{.width = column_slice(w.rows, w.cols), .slices = column_slices(w.rows, w.cols)};
+  if (apart && rows * cut.slices >= threads * kPieces && w.rows <= kLongest) {
+    cut.rows = rows, cut.tile = w.rows, cut.tiles = 1;
+    return cut;
+  }
   const int most = std::max(1, w.rows / 256);
   int least = (w.rows + kLongest - 1) / kLongest;
   if (rows > 1) {
@@ -209,11 +216,11 @@ void decode_columns(const SiteRows& rows, const int* packing, const SiteInputs& 
     const Matrix& w = *first.w[i];
     if (w.layout == Layout::Columns) {
       if constexpr (kAddressSanitizer) guards[i].emplace(rows, i, begin, end);
-      cuts[i] = cut_columns(w, pass.run.pool->threads(), end - begin);
+      cuts[i] = cut_columns(w, pass.run.pool->threads(), end - begin, rows.place(begin) != rows.place(end - 1));
     }
     cuts[i].first = pieces;
     cuts[i].at = per_row;
-    pieces += cuts[i].slices * cuts[i].tiles;
+    pieces += cuts[i].slices * cuts[i].tiles * cuts[i].rows;
     per_row += size_t(cuts[i].slices) * size_t(w.rows);
   }
   if (pieces == 0) return;
@@ -221,8 +228,9 @@ void decode_columns(const SiteRows& rows, const int* packing, const SiteInputs& 
     int i = first.count - 1;
     while (piece < cuts[i].first || cuts[i].slices == 0) --i;
     const ColumnCut& cut = cuts[i];
-    const int slice = (piece - cut.first) / cut.tiles, row0 = (piece - cut.first) % cut.tiles * cut.tile;
-    for (int r = begin; r < end; ++r) {
+    const int own = (piece - cut.first) % cut.rows, at = (piece - cut.first) / cut.rows;
+    const int slice = at / cut.tiles, row0 = at % cut.tiles * cut.tile;
+    for (int r = begin + own; r < (cut.rows > 1 ? begin + own + 1 : end); ++r) {
       const Matrix& w = *rows.targets(r).w[i];
       const IndexList list = read_list(w, rows.selection(r));
       const auto [from, to] = between(list, slice * cut.width, (slice + 1) * cut.width);
