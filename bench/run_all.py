@@ -28,7 +28,7 @@ RESULTS = HERE / "results"
 SETS = ["peers", "types", "pop", "context", "batch", "ratio", "paper", "moe", "kernels"]
 DEFAULT_MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 TYPES = ["f16", "bf16", "q8_0", "q4_0", "q4_1", "q4_k", "q5_k", "q6_k", "iq4_nl"]
-MIXTURES = [("qwen3-30b-a3b", 8), ("qwen1.5-moe-a2.7b", 8)]  # shape, layers; 3 and 3.5 GB
+MIXTURES = [("qwen3-30b-a3b", 8), ("qwen1.5-moe-a2.7b", 8)]  # shape, layers; 3.2 and 2.9 GB
 PAPER_METHODS = "dense,pop:0.2,pop:0.4,fixed:0.2,fixed:0.4,full:0.2,full:0.4"
 PAPER_PLUS = "dense,pop+:0.2,pop+:0.4"
 

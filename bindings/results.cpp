@@ -84,6 +84,7 @@ void bind_plans(nb::module_& m) {
       .def_ro("plus_rule", &PrunePlanInfo::plus_rule)
       .def_ro("min_tokens", &PrunePlanInfo::min_tokens)
       .def_ro("few_tokens", &PrunePlanInfo::few_tokens)
+      .def_ro("repaired", &PrunePlanInfo::repaired)
       .def_ro("calibration", &PrunePlanInfo::calibration)
       .def_ro("dense_bytes", &PrunePlanInfo::dense_bytes, "Weights that a token of the dense model reads.")
       .def_ro("planned_bytes", &PrunePlanInfo::planned_bytes, "Weights that a token is planned to read.")

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "engine/impl.h"
+#include "prune/budget.h"
 
 namespace pop {
 
@@ -40,7 +41,7 @@ void refuse_damage(const Calibration& calibration) {
   }
 }
 
-void check_repair(const RepairOptions& o, const ModelSpec& spec) {
+void check_repair(const RepairOptions& o, const ModelSpec& spec, std::span<const LayerWeights> layers) {
   if (spec.moe.experts > 0) fail("calibrate: repair: method tyr does not run on mixtures of experts");
   if (spec.post_norms) fail("calibrate: repair: method tyr does not run on models with a norm after the FFN");
   if (o.iterations < 0 || o.generations < 0 || o.offspring < 1)
@@ -52,6 +53,10 @@ void check_repair(const RepairOptions& o, const ModelSpec& spec) {
   if (o.tokens.empty() || o.tokens.size() != o.survivors.size() || !positive(o.tokens) || !positive(o.survivors))
     fail("calibrate: repair: expected as many survivors as stages of at least one token, found {} and {}",
          o.survivors.size(), o.tokens.size());
+  PruneOptions ratio;  // out of reach: before the texts are run
+  ratio.method = "tyr";
+  ratio.ratio = o.ratio;
+  ffn_sparsity(ratio, count_weights(layers));
 }
 
 }  // namespace
@@ -61,7 +66,7 @@ CalibrationResult Engine::calibrate(std::span<const std::vector<int32_t>> sequen
   impl_->expect_weights();
   if (impl_->model->spec.moe.experts > 0 && (options.allocate > 0 || options.history > 0))
     fail("calibrate: allocate, history: expected 0, methods teal and probe do not run on mixtures of experts");
-  if (options.repair) check_repair(*options.repair, impl_->model->spec);
+  if (options.repair) check_repair(*options.repair, impl_->model->spec, impl_->model->layers);
   size_t longest = 0, total = 0;
   for (const std::vector<int32_t>& ids : sequences) {
     if (ids.empty()) fail("calibrate: expected sequences of at least one token, found an empty one");

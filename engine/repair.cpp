@@ -7,6 +7,8 @@
 // to the next, where the code prunes each version anew in 16 rounds.
 #include "prune/repair.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -105,8 +107,11 @@ class Repair {
     result.searched_tokens = tokens_;
     result.removed = removed_;
     result.search = fmt::format(
-        "Tyr-FFN, reduced search: {} iterations of {} generations of {} children, {} tokens (the paper's: 236 million)",
-        options_.iterations, options_.generations, options_.offspring, tokens_);
+        "Tyr-FFN, reduced search: {} iterations of {} generations of {} children, judged on {} tokens, the best {} "
+        "going on, seed {}; "
+        "{} tokens (the paper's: 236 million)",
+        options_.iterations, options_.generations, options_.offspring, fmt::join(options_.tokens, ", "),
+        fmt::join(options_.survivors, ", "), options_.seed, tokens_);
     RepairedModel repaired{.ffn_sparsity = ffn_sparsity, .search = result.search, .ffns = {}};
     for (size_t l = 0; l < layers_.size(); ++l) repaired.ffns.push_back(found(l));
     return repaired;
@@ -146,7 +151,7 @@ class Repair {
       h.push_back(std::move(capture->h));
       x[s] = std::move(capture->residual);
     }
-    ChannelRemoval removal(gram, down, *engine_.pool);
+    ChannelRemoval removal(std::move(gram), down, *engine_.pool);
     Layer layer;
     std::vector<double> mean(f * d);
     double weights = 0;
@@ -154,14 +159,15 @@ class Repair {
       const int wanted = removed_[size_t(l)] + level * step_;
       if (wanted < 0 || wanted > down.cols) continue;
       const int before = layer.versions.empty() ? 0 : layer.versions.back().removed;
-      for (int round = 0; round < kRounds; ++round)
+      for (int round = 0; round < kRounds; ++round) {
+        if (hooks_.interrupted && hooks_.interrupted()) throw PassInterrupted();
         removal.remove((wanted - before) * (round + 1) / kRounds - (wanted - before) * round / kRounds);
+      }
       if (level == 0) layer.centre = int(layer.versions.size());
       layer.versions.push_back(version(down, wanted, removal));
       const double weight = 1 - double(wanted) / double(f);
       weights += weight;
       for (size_t i = 0; i < mean.size(); ++i) mean[i] += weight * removal.columns()[i];
-      if (hooks_.interrupted && hooks_.interrupted()) throw PassInterrupted();
     }
     hand_on(mean, weights, h, x);
     layers_.push_back(std::move(layer));

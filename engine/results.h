@@ -9,6 +9,7 @@ namespace pop {
 
 struct PrunePlanInfo {  // what the settings came to
   std::string method, ratio_of, metric, decode_metric, norm, prefill, plus_rule, few_tokens;
+  std::string repaired;     // tyr: model, bf16
   int min_tokens = 0;       // 0 and few_tokens "": there are no experts, or it does not apply
   std::string calibration;  // the text that it rests on; "": none
   double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level (pop+): share skipped on the prompt's own scores
@@ -38,9 +39,9 @@ struct ReadStats {
   double weights_read_share = 0;        // of the dense model's bytes, head included
   double block_weights_read_share = 0;  // blocks only
   double selected_share = 0;            // block weights used, by element
-  RealisedRatio realised;
-  std::vector<FfnReads> ffns;  // the kinds that the model has
-  uint64_t selections = 0;     // choices made from a list, all layers and sites; 0 for dense
+  RealisedRatio realised{};
+  std::vector<FfnReads> ffns{};  // the kinds that the model has
+  uint64_t selections = 0;       // choices made from a list, all layers and sites; 0 for dense
 };
 
 struct ProfilePart {  // of the wall time; sync: the calling thread waited for the others

@@ -66,6 +66,7 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings)
           .prefill = p.prefill,
           .plus_rule = p.plus_rule,
           .few_tokens = p.few_tokens,
+          .repaired = p.repaired,
           .min_tokens = p.min_tokens,
           .calibration = p.calibration,
           .ratio = p.ratio,
@@ -80,10 +81,13 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings)
 }
 
 void Session::Impl::plan_bytes(const PrunePlan& p) {
-  const std::span<const LayerWeights> layers = engine.model->layers;
+  std::vector<LayerWeights> layers = engine.model->layers;
   const auto head = double(engine.dense_head_bytes);
   const double dense = pop::dense_bytes(layers);
   double planned = dense, bare = dense;
+  for (LayerWeights& layer : layers)
+    for (FfnWeights& ffn : layer.ffns)
+      if (!p.repaired.empty() && p.ffn_sparsity > 0) ffn.down.type = repaired_type(p.repaired, ffn.down.type);
   if (p.level > 0) {
     planned = bare = planned_column_bytes(layers, p.levels);
   } else if (p.ffn_sparsity > 0) {

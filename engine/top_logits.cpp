@@ -19,15 +19,16 @@ std::vector<float> log_softmax(std::vector<float> values) {
 }  // namespace
 
 TopLogits top_logits(std::span<const float> logits, int count) {
-  TopLogits top;
-  top.ids.resize(logits.size());
-  std::iota(top.ids.begin(), top.ids.end(), 0);
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
   const size_t kept = std::min(logits.size(), size_t(count));
-  std::nth_element(top.ids.begin(), top.ids.begin() + ptrdiff_t(kept) - 1, top.ids.end(), [&](int32_t a, int32_t b) {
+  std::nth_element(ids.begin(), ids.begin() + ptrdiff_t(kept) - 1, ids.end(), [&](int32_t a, int32_t b) {
     return logits[size_t(a)] > logits[size_t(b)] || (logits[size_t(a)] == logits[size_t(b)] && a < b);
   });
-  top.ids.resize(kept);
+  // Many are kept: not with room for the whole vocabulary.
+  TopLogits top{.ids = {ids.begin(), ids.begin() + ptrdiff_t(kept)}, .log_probs = {}};
   std::vector<float> values;
+  values.reserve(kept);
   for (const int32_t id : top.ids) values.push_back(logits[size_t(id)]);
   top.log_probs = log_softmax(std::move(values));
   return top;

@@ -14,6 +14,10 @@ constexpr int kTokensPerPiece = 8;  // of histograms
 
 }  // namespace
 
+DType repaired_type(const std::string& repaired, DType own) {
+  return repaired == "bf16" || !has_quantizer(own) ? DType::BF16 : own;
+}
+
 std::string Calibration::description() const {
   return fmt::format("{}; {} sequences, {} tokens", source, sequences, tokens);
 }

@@ -58,6 +58,9 @@ struct RepairedModel {
   std::vector<RepairedFfn> ffns;  // by number
 };
 
+// The type of repaired weights where W_down's own is `own`: that one, or with "bf16" and for types without a quantiser bfloat16.
+DType repaired_type(const std::string& repaired, DType own);
+
 struct Calibration {
   CalibrationModel model;
   std::string source;                  // of the text: its name and hash

@@ -220,6 +220,13 @@ std::optional<RepairedModel> read_repaired(Reader& reader, const CalibrationMode
     fail("{}: repaired: expected an FFN sparsity from 0 to 1, found {}", name, repaired.ffn_sparsity);
   repaired.search = printable(read_text(reader, name, "repaired, search"), kMaxSource);
   for (size_t i = 0; i < model.ffns.size(); ++i) repaired.ffns.push_back(read_repaired_ffn(reader, model, i, name));
+  size_t kept = 0, all = 0;
+  for (size_t i = 0; i < model.ffns.size(); ++i)
+    kept += repaired.ffns[i].kept.size(), all += static_cast<size_t>(model.ffns[i].f);
+  const double gone = 1 - static_cast<double>(kept) / static_cast<double>(all);
+  if (std::fabs(gone - repaired.ffn_sparsity) > 1e-9)
+    fail("{}: repaired: expected an FFN sparsity of {:.6g}, that of its lists, found {:.6g}", name, gone,
+         repaired.ffn_sparsity);
   return repaired;
 }
 

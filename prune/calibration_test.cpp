@@ -218,13 +218,14 @@ TEST_F(CalibrationFile, RepairedModel) {
   };
   refused([](RepairedModel& r) { r.ffn_sparsity = 1.5; }, "expected an FFN sparsity from 0 to 1, found 1.5");
   refused([](RepairedModel& r) { r.ffn_sparsity = std::nan(""); }, "found nan");
+  refused([](RepairedModel& r) { r.ffn_sparsity = 0; }, "an FFN sparsity of 0.3, that of its lists, found 0");
   refused([](RepairedModel& r) { r.ffns[0].kept = {4, 1}; }, "FFN 0: expected ascending channels below 5, found 1");
   refused([](RepairedModel& r) { r.ffns[0].kept = {1, 1}; }, "found 1");
   refused([](RepairedModel& r) { r.ffns[0].kept = {1, 5}; }, "found 5");
   refused([](RepairedModel& r) { r.ffns[0].kept = {-1, 1}; }, "found 4294967295");
   refused([](RepairedModel& r) { r.ffns[1].kept.push_back(5); }, "FFN 1: expected at most 5 kept channels, found 6");
   refused([](RepairedModel& r) { r.ffns[0].down[3] = 0x7f80; }, "FFN 0: expected finite weights, found inf");
-  refused([](RepairedModel& r) { r.ffns[0].down.pop_back(); }, "x.calib");
+  refused([](RepairedModel& r) { r.ffns[0].down.pop_back(); }, "an FFN sparsity of 0.8");
   refused([](RepairedModel& r) { r.ffns.pop_back(); }, "ends too early");
 }
 

@@ -54,7 +54,7 @@ Levels LevelSearch::run(std::span<const LevelRange> ranges) const {
     std::vector<Levels> left = children(random, parent, ranges, offspring);
     double best = 0;
     for (int stage = 0; stage < int(survivors.size()); ++stage) {
-      if (stage + 1 == int(survivors.size())) left.push_back(parent);
+      if (stage + 1 == int(survivors.size())) left.insert(left.begin(), parent);  // of equals the parent stays
       const std::vector<double> losses = loss(stage, left);
       std::vector<size_t> order(left.size());
       std::iota(order.begin(), order.end(), size_t{0});

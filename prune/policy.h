@@ -131,6 +131,7 @@ struct PrunePlan {
   std::string plus_rule;    // pop+: prompt, sites
   int min_tokens = 0;       // of a mixture of experts, else 0
   std::string few_tokens;   // layer, dense
+  std::string repaired;     // tyr: model, bf16
   std::string calibration;  // the text it rests on; empty: none
 };
 

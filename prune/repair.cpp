@@ -99,9 +99,9 @@ void GramMatrix::add(const float* h, int n, size_t ldh, ThreadPool& pool) {
   }
 }
 
-ChannelRemoval::ChannelRemoval(const GramMatrix& gram, const Matrix& down, ThreadPool& pool, double damping)
+ChannelRemoval::ChannelRemoval(GramMatrix gram, const Matrix& down, ThreadPool& pool, double damping)
     : pool_(&pool), f_(size_t(gram.f())), d_(size_t(down.rows)), a_(f_ * d_), g_(f_ * d_), dead_(f_), kept_(f_) {
-  std::vector<double> h(gram.lower().begin(), gram.lower().end());
+  std::vector<double> h = gram.take();
   double trace = 0;
   for (size_t k = 0; k < f_; ++k) trace += h[k * f_ + k];
   if (!std::isfinite(trace)) fail("the activations of this text are too large for their squares to be summed");

@@ -1,8 +1,10 @@
 // Which channels of one FFN go, and what W_down becomes where they are missing: the local pruning of Týr-the-Pruner
-// (arXiv 2503.09657, section 3.1; where code and paper differ, its code). Everything is float64, and no bit depends on threads.
+// (arXiv 2503.09657, section 3.1; where code and paper differ, its code). In float64, but for sums over 32 tokens at a time; no bit
+// depends on threads.
 #pragma once
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -17,7 +19,7 @@ class GramMatrix {
   int f() const { return f_; }
   // n tokens, rows of `h` ldh apart. Sums depend on how tokens are cut into calls.
   void add(const float* h, int n, size_t ldh, ThreadPool& pool);
-  std::span<const double> lower() const { return h_; }  // [f, f], the lower triangle
+  std::vector<double> take() { return std::move(h_); }  // [f, f], the lower triangle
 
  private:
   int f_;
@@ -31,7 +33,7 @@ class ChannelRemoval {
   static constexpr double kDamping = 0.01;  // of the mean of H's diagonal, added to it
 
   // down : [d, f]. Throws Error if H is not finite or, damped, not positive definite.
-  ChannelRemoval(const GramMatrix& gram, const Matrix& down, ThreadPool& pool, double damping = kDamping);
+  ChannelRemoval(GramMatrix gram, const Matrix& down, ThreadPool& pool, double damping = kDamping);
 
   // The `count` channels of the lowest scores go together. Score of channel k, A = W_down^T, G = H A of the whole model:
   //   sum_j A[k,j]^2 / (2 [H^-1]_kk) + A[k,j] G[k,j]

@@ -183,6 +183,11 @@ TEST(LevelSearch, FindsTheBestOfATable) {
   EXPECT_EQ(over_table(kTable, -2).run(ranges), found) << "same seed, same answer";
 }
 
+TEST(LevelSearch, OfEqualsTheParentStays) {
+  const std::vector<std::vector<double>> flat(4, std::vector<double>(5, 1.0));
+  EXPECT_EQ(over_table(flat, -2).run(std::vector<LevelRange>(4, {-2, 2})), Levels(4));
+}
+
 TEST(LevelSearch, EndsWhereNothingCanMove) {
   EXPECT_EQ(over_table(kTable, -2).run(std::vector<LevelRange>(4, {0, 0})), Levels(4));
   EXPECT_EQ(over_table(kTable, -2).run(std::vector<LevelRange>{{0, 1}, {0, 1}, {0, 0}, {0, 0}}), Levels(4));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "apps/pop/args.h"
 #include "apps/pop/command.h"
@@ -45,8 +46,10 @@ std::vector<std::vector<int32_t>> read_windows(const CalibrateArgs& args, const 
 void print_repair(const CalibrationResult& result) {
   fmt::print("{}\n", result.search);
   if (!result.generations.empty())
-    fmt::print("KL of the first generation's best {:.4f}, of the last one's {:.4f} nats per token\n",
-               result.generations.front(), result.generations.back());
+    fmt::print(
+        "KL of the first generation's best {:.4f}, of the last one's {:.4f} nats per token, on texts that each draws "
+        "anew\n",
+        result.generations.front(), result.generations.back());
   fmt::print("channels removed per layer: {}\n", fmt::join(result.removed, " "));
 }
 
@@ -62,7 +65,8 @@ int calibrate(const CalibrateArgs& args) {
   const std::vector<std::vector<int32_t>> windows = read_windows(args, engine, bytes);
 
   InterruptScope interrupts;
-  Progress progress("calibrate", args.output);
+  std::optional<Progress> progress(std::in_place, "calibrate", args.output);
+  int64_t steps = 0;  // of what is under way: the texts, then a search
   CalibrationOptions options;
   options.source = fmt::format("{} (sha256 {})", printable(args.file, 400), sha256);
   options.history = args.history;
@@ -72,11 +76,17 @@ int calibrate(const CalibrateArgs& args) {
     options.repair->ratio = *args.tyr;
   }
   options.hooks.interrupted = InterruptScope::raised;
-  options.hooks.on_progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
+  options.hooks.on_progress = [&](int64_t done, int64_t total) {
+    if (steps != 0 && total != steps) progress.emplace("search", args.output);
+    steps = total;
+    progress->update(done, total);
+  };
   const CalibrationResult result = engine.calibrate(windows, options);
   if (result.bytes.empty()) {
-    note(args.output,
-         fmt::format("interrupted after {} of {} sequences; nothing was written", result.sequences, windows.size()));
+    note(args.output, result.sequences < windows.size()
+                          ? fmt::format("interrupted after {} of {} sequences; nothing was written", result.sequences,
+                                        windows.size())
+                          : std::string("interrupted while searching; nothing was written"));
     return kInterrupted;
   }
   OutputFile file(args.to);
@@ -136,22 +146,26 @@ void add_calibrate(CLI::App& root, Commands& commands) {
                   "Windows on which a search decides how far each matrix of a block may go, for method teal [0]")
       ->option_text("N")
       ->check(whole_in(0, 1 << 10));
-  app->add_option(
-         "--tyr", args->tyr,
-         "Make the repaired model of method tyr as well, for this ratio: layers pruned by least squares, their "
-         "widths searched for")
-      ->option_text("R")
-      ->check(real_in(0, 1));
+  CLI::Option* const tyr =
+      app->add_option(
+             "--tyr", args->tyr,
+             "Make the repaired model of method tyr as well, for this ratio: layers pruned by least squares, their "
+             "widths searched for")
+          ->option_text("R")
+          ->check(real_in(0, 1));
   app->add_option("--iterations", args->repair.iterations, "tyr: searches, each with half the step [2]")
       ->option_text("N")
+      ->needs(tyr)
       ->check(whole_in(0, 16));
   app->add_option("--generations", args->repair.generations, "tyr: generations of a search [8]")
       ->option_text("N")
+      ->needs(tyr)
       ->check(whole_in(0, 1 << 16));
   app->add_option("--offspring", args->repair.offspring, "tyr: children of a generation [16]")
       ->option_text("N")
+      ->needs(tyr)
       ->check(whole_in(1, 1 << 16));
-  app->add_option("--seed", args->repair.seed, "tyr: of the search [1]")->option_text("N");
+  app->add_option("--seed", args->repair.seed, "tyr: of the search [1]")->option_text("N")->needs(tyr);
   add_model_options(*app, args->engine);
   add_output_options(*app, args->output);
   app->footer(

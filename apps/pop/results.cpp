@@ -31,6 +31,7 @@ void add_common(Json& json, const ModelInfo& info, const PrunePlanInfo& plan, co
   json["norm"] = word(plan.norm);
   json["prefill"] = word(plan.prefill);
   json["plus_rule"] = word(plan.plus_rule);
+  json["repaired"] = word(plan.repaired);
   json["few_tokens"] = word(plan.few_tokens);
   json["min_tokens"] = plan.few_tokens.empty() ? Json() : Json(plan.min_tokens);
   json["level"] = plan.level;

@@ -160,7 +160,7 @@ def test_every_option_of_every_method(tmp_path):
                 continue
             value = OPTIONS[option]
             plan = engine.session(method.name, **base, **{option: value}).plan
-            if option in ("ffn_sparsity", "gamma", "metric", "norm", "prefill", "min_tokens", "few_tokens", "plus_rule", "ratio_of"):
+            if option in ("ffn_sparsity", "gamma", "metric", "norm", "prefill", "min_tokens", "few_tokens", "plus_rule", "ratio_of", "repaired"):
                 assert getattr(plan, option) == value, (method.name, option)
         if base:
             assert dense.session(method.name, **base).plan.calibration.startswith("numbers")

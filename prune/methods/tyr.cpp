@@ -15,11 +15,6 @@
 namespace pop {
 namespace {
 
-// Of a type without a quantiser bfloat16.
-DType type_of(const PruneOptions& options, const Matrix& down) {
-  return options.repaired == RepairedAs::BF16 || !has_quantizer(down.type) ? DType::BF16 : down.type;
-}
-
 // W_down : [d, f] with the repaired columns, into w's zeroed bytes. Those that went are never read; in their places stands the nearest
 // kept one to their left, so that no block of a row gets a wider range by them.
 void fill_repaired(const RepairedFfn& repaired, const Matrix& w, uint8_t* out) {
@@ -65,6 +60,7 @@ std::unique_ptr<Policy> create_tyr(const PruneOptions& options, const PolicyCont
   PruneOptions of_file = options;  // the file was made for one ratio
   of_file.ffn_sparsity = repaired.ffn_sparsity;
   StaticMask mask{.plan = mask_plan(of_file, context), .masks = {}, .bias = {}};
+  mask.plan.repaired = options.repaired == RepairedAs::BF16 ? "bf16" : "model";
   mask.plan.calibration += "; " + repaired.search;
   const size_t count = context.ffns.size();
   mask.down.resize(count);
@@ -73,7 +69,7 @@ std::unique_ptr<Policy> create_tyr(const PruneOptions& options, const PolicyCont
     AlignedBuffer& memory = mask.memory.emplace_back();
     if (mask.masks.back().pruned.empty()) continue;
     Matrix& w = mask.down[i] = context.ffns[i]->down;
-    w.type = type_of(options, w);
+    w.type = repaired_type(mask.plan.repaired, w.type);
     check_values(repaired.ffns[i], w.type, i);
     memory = AlignedBuffer(matrix_bytes(w));
     w.data = memory.data();
