@@ -1,7 +1,6 @@
 // Method tyr from the search to the answer, on a small model.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <numeric>
 
 #include "base/error.h"
@@ -43,9 +42,7 @@ TEST(RepairedModel, LosesWhatWasAskedForAndLittleElse) {
   EXPECT_EQ(made.generations.size(), 8u);
 
   const test::TemporaryFolder folder;
-  const std::string file = folder.path() + "/tiny.tyr";
-  std::ofstream(file, std::ios::binary)
-      .write(reinterpret_cast<const char*>(made.bytes.data()), std::streamsize(made.bytes.size()));
+  const std::string file = folder.write("tiny.tyr", made.bytes);
   // On its own texts, how far log-probabilities are from the dense model's.
   const auto distance = [&](const PruneSettings& settings) {
     std::vector<ScoreRequest> requests;
@@ -80,10 +77,8 @@ TEST(RepairedModel, ErrorsNameWhatIsWrong) {
   EXPECT_NE(error_of(engine, {.tokens = {5}}).find("as many survivors as stages"), std::string::npos);
   EXPECT_EQ(error_of(engine, {.iterations = 0}), "");  // every layer loses the same
   const test::TemporaryFolder folder;
-  const std::string file = folder.path() + "/plain.calib";
   const CalibrationResult made = engine.calibrate(texts(2, 20));
-  std::ofstream(file, std::ios::binary)
-      .write(reinterpret_cast<const char*>(made.bytes.data()), std::streamsize(made.bytes.size()));
+  const std::string file = folder.write("plain.calib", made.bytes);
   try {
     engine.session({.method = "tyr", .calibration = file});
     FAIL();

@@ -81,13 +81,17 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings)
 }
 
 void Session::Impl::plan_bytes(const PrunePlan& p) {
-  std::vector<LayerWeights> layers = engine.model->layers;
+  std::span<const LayerWeights> layers = engine.model->layers;
   const auto head = double(engine.dense_head_bytes);
   const double dense = pop::dense_bytes(layers);
   double planned = dense, bare = dense;
-  for (LayerWeights& layer : layers)
-    for (FfnWeights& ffn : layer.ffns)
-      if (!p.repaired.empty() && p.ffn_sparsity > 0) ffn.down.type = repaired_type(p.repaired, ffn.down.type);
+  std::vector<LayerWeights> repaired;
+  if (!p.repaired.empty() && p.ffn_sparsity > 0) {
+    repaired.assign(layers.begin(), layers.end());
+    for (LayerWeights& layer : repaired)
+      for (FfnWeights& ffn : layer.ffns) ffn.down.type = repaired_type(p.repaired, ffn.down.type);
+    layers = repaired;
+  }
   if (p.level > 0) {
     planned = bare = planned_column_bytes(layers, p.levels);
   } else if (p.ffn_sparsity > 0) {

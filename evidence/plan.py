@@ -54,6 +54,10 @@ class Run:
     bits: str = ""        # a requantised file in place of the model
     kind: str = "kl"      # or "mc"
 
+    def file_ratio(self):
+        """The ratio that the calibration file is for, where one serves no other."""
+        return self.ratios[0] if self.method == "tyr" else None
+
     def name(self):
         """Of the row, without the ratio."""
         parts = [self.set, self.text, self.method, self.calibration, self.bits, *self.options]
@@ -80,7 +84,7 @@ class Run:
             words += ["--base", "model={model}"]
         if self.method != "dense":
             words += ["--prune", self.method]
-        if self.ratios and self.method != "tyr":  # its file says the ratio
+        if self.ratios and self.file_ratio() is None:
             flag = "--ratios" if self.kind == "kl" else "--ratio"
             words += [flag, ",".join(f"{ratio:g}" for ratio in self.ratios)]
         if self.calibration:

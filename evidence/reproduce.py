@@ -130,7 +130,7 @@ class Runner:
             out["{bits:" + run.bits + "}"] = self.requantised(run.bits)
         if run.calibration:
             out["{calibration}"] = self.calibration((run.calibration, "" if run.calibration == "development" else run.text, model,
-                                                     run.ratios[0] if run.method == "tyr" else None))
+                                                     run.file_ratio()))
         return out
 
     def result(self, run):
@@ -150,7 +150,7 @@ class Runner:
         lines = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
         rows = []
         for line, ratio in zip(lines, run.ratios or ("",), strict=True):
-            path = items if run.kind == "mc" or ratio == "" or run.method == "tyr" else items.with_name(f"{items.name}.{ratio:g}")
+            path = items if run.kind == "mc" or ratio == "" or run.file_ratio() else items.with_name(f"{items.name}.{ratio:g}")
             rows.append(records.row(run, ratio, line, records.read_items(path), hashes))
         return rows
 

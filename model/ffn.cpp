@@ -14,12 +14,14 @@ SiteTargets gate_up_targets(const Pass& pass, int, int row) {
   const Matrix& w = pass.rows[size_t(row)].sequence->gate_up(pass.model, pass.ffns[row]);
   return {1, {&w}, {f32(pass.scratch.gate_up)}, {size_t(w.rows)}, Finish::GateMul};
 }
+
 // Whether a row's method leaves channels of an FFN out of this pass: in prefill the prompt is dense unless asked otherwise.
 bool prunes(const Pass& pass, int row) {
   PolicyState* policy = pass.rows[size_t(row)].sequence->policy.get();
   if (policy == nullptr || pass.phase == Phase::Decode) return policy != nullptr;
   return policy->select_prefill(Site::Down, pass.ffns[row]).kind != Selection::Kind::Full;
 }
+
 // Of a dense layer y is added to x; an expert's is weighted first, and there may be a norm before.
 bool adds_to_x(const Pass& pass, int layer) {
   return pass.model.layers[size_t(layer)].router.rows == 0 && !pass.model.spec.post_norms;
@@ -36,9 +38,10 @@ SiteTargets down_targets(const Pass& pass, int layer, int row) {
 void add_ffn_bias(const Pass& pass, int layer) {
   float* const y = f32(adds_to_x(pass, layer) ? pass.scratch.x : pass.scratch.delta);
   for (int r = 0; r < pass.count(); ++r) {
-    if (!prunes(pass, r)) continue;
-    const std::span<const float> bias = pass.rows[size_t(r)].sequence->policy->ffn_bias(pass.ffns[r]);
-    if (bias.empty()) continue;
+    const PolicyState* policy = pass.rows[size_t(r)].sequence->policy.get();
+    if (policy == nullptr) continue;
+    const std::span<const float> bias = policy->ffn_bias(pass.ffns[r]);
+    if (bias.empty() || !prunes(pass, r)) continue;
     pass.run.kernels->add(bias.data(), int(bias.size()), y + size_t(r) * bias.size());
   }
 }

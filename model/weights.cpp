@@ -78,7 +78,7 @@ std::optional<Refused> fill_piece(const Piece& piece, const TensorSource& file, 
                              size_t(std::any_of(p.parts.begin(), p.parts.end(), [&](const RawTensor& part) {
                                return part.type != m.type || part.scales;
                              })));
-  std::vector<uint8_t> wide(row_bytes(DType::BF16, m.cols));
+  std::vector<uint8_t> wide;  // a row of F8_E4M3 with its scales
   std::vector<float> scratch;
   for (size_t u = 0; u < unit; ++u) {
     const RawTensor& part = p.parts[u];
@@ -92,6 +92,7 @@ std::optional<Refused> fill_piece(const Piece& piece, const TensorSource& file, 
       if (part.type == m.type && !part.scales) continue;
       uint8_t* const out = other.data() + at * made;
       if (part.scales) {
+        wide.resize(row_bytes(DType::BF16, m.cols));
         if (const auto value = f8_row_to_bf16(part, int64_t(row), wide.data()))
           return Refused{&part, part.type, *value};
         rows[at] = wide.data();

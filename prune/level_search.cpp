@@ -52,6 +52,7 @@ Levels LevelSearch::run(std::span<const LevelRange> ranges) const {
   Levels parent(ranges.size());
   for (int generation = 0; generation < generations; ++generation) {
     std::vector<Levels> left = children(random, parent, ranges, offspring);
+    if (left.empty()) break;  // nothing can move
     double best = 0;
     for (int stage = 0; stage < int(survivors.size()); ++stage) {
       if (stage + 1 == int(survivors.size())) left.insert(left.begin(), parent);  // of equals the parent stays

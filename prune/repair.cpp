@@ -57,10 +57,11 @@ bool factorise(std::vector<double>& a, size_t n, ThreadPool& pool) {
 
 // (L L^T)^-1 : [n, n], whole, a few columns at once.
 std::vector<double> inverse_of(const std::vector<double>& l, size_t n, ThreadPool& pool) {
-  std::vector<double> inverse(n * n);
-  pool.run(int((n + kPanel - 1) / kPanel), [&](int piece, int) {
+  std::vector<double> inverse(n * n), panels(n * kPanel * size_t(pool.threads()));
+  pool.run(int((n + kPanel - 1) / kPanel), [&](int piece, int thread) {
     const size_t first = size_t(piece) * kPanel, width = std::min(kPanel, n - first);
-    std::vector<double> x(n * kPanel);
+    const std::span<double> x = std::span(panels).subspan(n * kPanel * size_t(thread), n * kPanel);
+    std::fill(x.begin(), x.end(), 0.0);
     for (size_t i = first; i < n; ++i) {  // L y = e
       double* const row = &x[i * kPanel];
       if (i < first + width) row[i - first] = 1;
@@ -165,9 +166,11 @@ void ChannelRemoval::take(std::span<const int32_t> going) {
   if (!factorise(block, m, *pool_))
     fail("too few different tokens: expected a positive definite matrix of activations");
   const std::vector<double> between = inverse_of(block, m, *pool_);
-  pool_->run(int(kept_.size()), [&](int piece, int) {
+  std::vector<double> factors(m * size_t(pool_->threads()));
+  pool_->run(int(kept_.size()), [&](int piece, int thread) {
     const auto i = size_t(kept_[size_t(piece)]);
-    std::vector<double> factor(m);
+    const std::span<double> factor = std::span(factors).subspan(m * size_t(thread), m);
+    std::fill(factor.begin(), factor.end(), 0.0);
     for (size_t p = 0; p < m; ++p)  // H^-1 is symmetric
       subtract(-inverse_[i * f_ + size_t(going[p])], &between[p * m], m, factor.data());
     for (size_t p = 0; p < m; ++p) {

@@ -3,7 +3,6 @@
 // that no kernel reads weight bytes that a decode step counts as unread (model/project.cpp, ReadGuard).
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <memory>
 
 #include "engine/pop.h"
@@ -214,9 +213,7 @@ TEST(Calibrated, IsDenseAtRatioZeroAndAloneInABatch) {
         cut({.model = kSource, .threads = 2, .isa = isa, .context = 128, .prefill_chunk = 7});
     const CalibrationResult made = engine.calibrate(windows);
     EXPECT_EQ(cut.calibrate(windows).bytes, made.bytes) << isa;
-    const std::string file = folder().path() + "/bits.calib";
-    std::ofstream(file, std::ios::binary)
-        .write(reinterpret_cast<const char*>(made.bytes.data()), std::streamsize(made.bytes.size()));
+    const std::string file = folder().write("bits.calib", made.bytes);
     const std::string dense = hash_of(engine, {}, requests);
     for (const char* method : {"wanda_sp", "flap", "task-fixed"}) {
       PruneSettings s{.method = method, .ratio = 0.0, .prefill = "pruned", .calibration = file};
@@ -246,9 +243,7 @@ TEST(Calibrated, ThresholdsAndProbesToo) {
       const CalibrationOptions options{.history = 5, .allocate = searches ? 2 : 0};
       const CalibrationResult made = engine.calibrate(windows, options);
       EXPECT_EQ(cut.calibrate(windows, options).bytes, made.bytes);
-      const std::string file = folder().path() + "/thresholds.calib";
-      std::ofstream(file, std::ios::binary)
-          .write(reinterpret_cast<const char*>(made.bytes.data()), std::streamsize(made.bytes.size()));
+      const std::string file = folder().write("thresholds.calib", made.bytes);
       const std::string dense = hash_of(engine, {}, requests);
       for (const char* method : {"teal", "cats", "probe"}) {
         PruneSettings s{.method = method, .ratio = 0.0, .calibration = file};
@@ -288,9 +283,7 @@ TEST(Calibrated, RepairedModel) {
               RepairOptions{.ratio = ratio, .generations = 2, .offspring = 3, .tokens = {50, 90}, .survivors = {2, 1}}};
       const CalibrationResult made = engine.calibrate(windows, options);
       EXPECT_EQ(cut.calibrate(windows, options).bytes, made.bytes) << isa;
-      const std::string file = folder().path() + "/repaired.calib";
-      std::ofstream(file, std::ios::binary)
-          .write(reinterpret_cast<const char*>(made.bytes.data()), std::streamsize(made.bytes.size()));
+      const std::string file = folder().write("repaired.calib", made.bytes);
       for (const char* prefill : {"dense", "pruned"}) {
         for (const char* repaired : {"model", "bf16"}) {
           const PruneSettings s{.method = "tyr", .prefill = prefill, .repaired = repaired, .calibration = file};

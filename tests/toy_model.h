@@ -1,8 +1,10 @@
-// Copies of a small model with its matrices stored as another type: the same code must be right on every type.
+// Copies of a small model with something changed: the type of its matrices, a key, a tensor.
 #pragma once
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/temporary_folder.h"
@@ -11,51 +13,13 @@
 
 namespace pop::test {
 
-// Writes the model at `source` with all matrices as `type` (one quantize knows) into `folder`; returns the path.
-inline std::string requantised(const std::string& source, DType type, const std::string& folder) {
-  const GgufFile file(source);
-  GgufWriter writer;
-  for (const GgufKey& key : file.keys()) writer.set_payload(key.name, key.value.type(), key.value.bytes());
-  for (const TensorInfo& info : file.tensors()) {
-    const RawTensor raw = file.tensor(info.name);
-    int64_t elements = 1;
-    for (const int64_t n : raw.shape) elements *= n;
-    std::vector<float> values(static_cast<size_t>(elements));
-    dequantize(raw.type, raw.data.data(), values.data(), elements);
-    writer.add_tensor_f32(info.name, raw.shape.size() < 2 ? DType::F32 : type, raw.shape, values);
-  }
-  const std::string path = folder + "/toy-" + traits(type).name + ".gguf";
-  writer.write(path);
-  return path;
-}
-
-// The model at `source` with other 32-bit keys, and edit(name, shape, values) done to every float32 tensor.
-template <class Edit>
-std::string edited(const std::string& source, const std::vector<std::pair<std::string, uint32_t>>& keys, Edit&& edit,
-                   const std::string& path) {
-  const GgufFile file(source);
-  GgufWriter writer;
-  for (const auto& [name, value] : keys) writer.set_u32(name, value);
-  for (const GgufKey& key : file.keys())
-    if (std::none_of(keys.begin(), keys.end(), [&](const auto& other) { return other.first == key.name; }))
-      writer.set_payload(key.name, key.value.type(), key.value.bytes());
-  for (const TensorInfo& info : file.tensors()) {
-    RawTensor raw = file.tensor(info.name);
-    std::vector<float> values(raw.data.size() / sizeof(float));
-    dequantize(raw.type, raw.data.data(), values.data(), int64_t(values.size()));
-    edit(info.name, raw.shape, values);
-    writer.add_tensor_f32(info.name, raw.type, raw.shape, values);
-  }
-  writer.write(path);
-  return path;
-}
-
 // What rewritten() changes. tensor(name, shape, values): anything of a float32 tensor; false: it is left out.
 struct Rewrite {
   std::vector<std::string> without;  // keys left out; with `add` they come back as something else
   std::function<void(GgufWriter&)> add = [](GgufWriter&) {};
   std::function<bool(std::string& name, std::vector<int64_t>& shape, std::vector<float>& values)> tensor =
       [](std::string&, std::vector<int64_t>&, std::vector<float>&) { return true; };
+  std::optional<DType> matrices{};  // their type, one that quantize() knows; empty: as they are
 };
 
 inline std::string rewritten(const std::string& source, const Rewrite& change, const std::string& path) {
@@ -73,10 +37,34 @@ inline std::string rewritten(const std::string& source, const Rewrite& change, c
     dequantize(raw.type, raw.data.data(), values.data(), elements);
     std::string name = info.name;
     std::vector<int64_t> shape = raw.shape;
-    if (change.tensor(name, shape, values)) writer.add_tensor_f32(name, raw.type, shape, values);
+    const DType type = shape.size() < 2 ? raw.type : change.matrices.value_or(raw.type);
+    if (change.tensor(name, shape, values)) writer.add_tensor_f32(name, type, shape, values);
   }
   writer.write(path);
   return path;
+}
+
+// The model at `source` with all matrices as `type`, in `folder`; returns the path.
+inline std::string requantised(const std::string& source, DType type, const std::string& folder) {
+  Rewrite change;
+  change.matrices = type;
+  return rewritten(source, change, folder + "/toy-" + traits(type).name + ".gguf");
+}
+
+// The model at `source` with other 32-bit keys, and edit(name, shape, values) done to every tensor.
+template <class Edit>
+std::string edited(const std::string& source, const std::vector<std::pair<std::string, uint32_t>>& keys, Edit&& edit,
+                   const std::string& path) {
+  Rewrite change;
+  for (const auto& [name, value] : keys) change.without.push_back(name);
+  change.add = [&](GgufWriter& writer) {
+    for (const auto& [name, value] : keys) writer.set_u32(name, value);
+  };
+  change.tensor = [&](std::string& name, std::vector<int64_t>& shape, std::vector<float>& values) {
+    edit(name, shape, values);
+    return true;
+  };
+  return rewritten(source, change, path);
 }
 
 // The model at `source` (llama) with width d, FFN width f and random weights of `type`; its vocabulary and layers stay.

@@ -172,7 +172,7 @@ void add_calibrate(CLI::App& root, Commands& commands) {
       "Examples:\n"
       "  pop calibrate -f text.txt -o text.calib\n"
       "  pop calibrate -f task.txt -o task.calib --length 1024 --json\n"
-      "  pop calibrate -f text.txt -o text.tyr --tyr 0.2 --length 256 --sequences 64   # minutes\n");
+      "  pop calibrate -f text.txt -o text.tyr --tyr 0.2 --length 256 --sequences 64   # long: a search\n");
   commands.push_back({app, [args] { return calibrate(*args); }});
 }
 

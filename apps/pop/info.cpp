@@ -47,6 +47,31 @@ uint64_t peak_memory() {
   return uint64_t(usage.ru_maxrss) * 1024;
 }
 
+Json ffns_json(const ModelInfo& info) {
+  Json json = Json::object();
+  for (const FfnInfo& ffn : info.ffns)
+    json[ffn.kind] = {{"count", ffn.count},
+                      {"per_token", ffn.per_token},
+                      {"f", ffn.f},
+                      {"weights", ffn.weights},
+                      {"weight_bytes", ffn.weight_bytes},
+                      {"weight_bytes_per_token", ffn.weight_bytes_per_token}};
+  return json;
+}
+
+Json savings_json(const std::vector<Saving>& saved) {
+  Json json = Json::array();
+  for (const Saving& s : saved)
+    json.push_back({{"method", s.method},
+                    {"ratio", s.ratio},
+                    {"ffn_sparsity", s.planned.ffn_sparsity},
+                    {"weight_bytes_per_token", s.planned.weight_bytes_per_token},
+                    {"weights_read_share", s.planned.weights_read_share},
+                    {"selected_share", s.planned.selected_share},
+                    {"realised_ratio", to_json(s.planned.realised)}});
+  return json;
+}
+
 Json info_json(const ModelInfo& info, const std::vector<Saving>& saved) {
   Json json;
   json["path"] = info.path;
@@ -76,25 +101,10 @@ Json info_json(const ModelInfo& info, const std::vector<Saving>& saved) {
   for (const auto& [type, count] : info.tensor_types) json["tensor_types"][type] = count;
   json["bytes_per_token"] = Json::object();
   for (const ByteShare& part : info.bytes_per_token) json["bytes_per_token"][part.part] = part.bytes;
-  json["ffns"] = Json::object();
-  for (const FfnInfo& ffn : info.ffns)
-    json["ffns"][ffn.kind] = {{"count", ffn.count},
-                              {"per_token", ffn.per_token},
-                              {"f", ffn.f},
-                              {"weights", ffn.weights},
-                              {"weight_bytes", ffn.weight_bytes},
-                              {"weight_bytes_per_token", ffn.weight_bytes_per_token}};
+  json["ffns"] = ffns_json(info);
   json["weight_bytes"] = info.weight_bytes;
   json["kv_bytes_per_token"] = info.kv_bytes_per_token;
-  json["savings"] = Json::array();
-  for (const Saving& s : saved)
-    json["savings"].push_back({{"method", s.method},
-                               {"ratio", s.ratio},
-                               {"ffn_sparsity", s.planned.ffn_sparsity},
-                               {"weight_bytes_per_token", s.planned.weight_bytes_per_token},
-                               {"weights_read_share", s.planned.weights_read_share},
-                               {"selected_share", s.planned.selected_share},
-                               {"realised_ratio", to_json(s.planned.realised)}});
+  json["savings"] = savings_json(saved);
   json["memory"] = {{"weights", info.weight_bytes},
                     {"kv_cache", info.kv_bytes_per_token * uint64_t(info.context)},
                     {"peak", peak_memory()}};

@@ -431,5 +431,32 @@ TEST(Tyr, UsesTheFilesColumns) {
   EXPECT_THROW(model.policy(options), Error);
 }
 
+// A file may say what the type of the model cannot hold: 1.7e38 in float16.
+TEST(Tyr, RefusesWhatTheTypeCannotHold) {
+  const ToyModel model(1, 4, 12, 4, 2, 5);
+  ThreadPool pool(1);
+  const PolicyContext context = model.context(pool);
+  std::vector<LayerWeights> halves(context.layers.begin(), context.layers.end());
+  halves[0].ffns[0].down.type = DType::F16;
+  auto calibration = std::make_shared<Calibration>(*toy_repaired(model, 6));
+  PruneOptions options;
+  options.method = "tyr";
+  options.calibration = calibration;
+  PolicyContext other = context;
+  other.layers = halves;
+  other.ffns = ffns_of(halves);
+  EXPECT_NO_THROW(make_policy(options, other));
+  calibration->repaired->ffns[0].down[3] = 0x7f00;
+  try {
+    make_policy(options, other);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("FFN 0: F16 holds weights below 65504, found 1.7"), std::string::npos)
+        << e.what();
+  }
+  options.repaired = RepairedAs::BF16;
+  EXPECT_NO_THROW(make_policy(options, other));
+}
+
 }  // namespace
 }  // namespace pop
