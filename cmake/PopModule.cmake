@@ -54,8 +54,8 @@ function(pop_test name)
   add_executable(${name} ${ARG_SOURCES})
   pop_compile_options(${name})
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
-  if(NOT folder STREQUAL "kernels" AND NOT folder IN_LIST POP_COLD_FOLDERS)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # of a test only what it tests is hot
+  if(NOT folder STREQUAL "kernels")  # of a test only what it tests is hot
+    target_compile_options(${name} PRIVATE $<IF:$<BOOL:${POP_COLD_FOLDERS}>,-O0,$<$<CONFIG:Release>:-O1>>)
   endif()
   list(TRANSFORM ARG_MODULES PREPEND pop_)
   target_link_libraries(${name} PRIVATE ${ARG_MODULES} ${ARG_LIBS} GTest::gtest GTest::gtest_main)

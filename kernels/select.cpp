@@ -38,8 +38,12 @@ constexpr Isa kIsas[] = {
 #if defined(POP_TEST_SIMDE)  // a table of the tests (kernels/simde), never of the library
     {"avx512_simde", has_avx2, fill_avx512_simde_table},
 #else
+#if !defined(POP_WITHOUT_AVX512)
     {"avx512", has_avx512, fill_avx512_table},
+#endif
+#if !defined(POP_WITHOUT_AMX)
     {"amx", has_amx, fill_amx_table},
+#endif
 #endif
 #elif defined(__aarch64__)
     {"neon", always, fill_neon_table},

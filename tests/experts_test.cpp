@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "engine/pop.h"
+#include "tests/isas.h"
 #include "tests/toy_model.h"
 
 namespace pop {
@@ -189,7 +190,7 @@ class Experts : public testing::TestWithParam<DType> {
   void for_each_setting(Body&& body) {
     const std::string path =
         GetParam() == DType::F32 ? kQwen2Moe : test::requantised(kQwen2Moe, GetParam(), folder().path());
-    for (const std::string& isa : available_isa_names())
+    for (const std::string& isa : test::isas())
       for (const char* layout : {"auto", "columns"}) {
         SCOPED_TRACE(isa + " " + layout);
         body([&](int threads, int chunk) {

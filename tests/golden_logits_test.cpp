@@ -6,6 +6,7 @@
 #include "base/temporary_folder.h"
 #include "engine/pop.h"
 #include "tests/golden.h"
+#include "tests/isas.h"
 
 namespace pop {
 namespace {
@@ -63,10 +64,10 @@ TEST_P(GoldenLogits, EqualTransformers) {
   const Golden golden(GetParam());
   const std::string path = test::model_path(golden);
   POP_SKIP_WITHOUT(path);
-  for (const std::string& isa : available_isa_names())
+  for (const std::string& isa : test::isas())
     for (const char* layout : {"auto", "rows", "columns"}) {
       if (path == test::kDefaultModel && std::string(layout) != "auto") continue;
-      if (path == test::kDefaultModel && isa == "scalar" && available_isa_names().size() > 1)
+      if (path == test::kDefaultModel && isa == "scalar" && test::isas().size() > 1)
         continue;  // minutes; tiny-q4_1 stands for it
       SCOPED_TRACE(isa + " " + layout);
       Engine engine({.model = path,

@@ -6,6 +6,7 @@
 #include "base/sanitizer.h"
 #include "engine/pop.h"
 #include "tests/golden.h"
+#include "tests/isas.h"
 
 namespace pop {
 namespace {
@@ -118,8 +119,8 @@ TEST_P(GoldenPruning, EqualsTheReference) {
   const Golden golden(GetParam());
   const std::string path = test::model_path(golden);
   POP_SKIP_WITHOUT(path);
-  for (const std::string& isa : available_isa_names()) {
-    if (path == test::kDefaultModel && isa != available_isa_names().back()) continue;
+  for (const std::string& isa : test::isas()) {
+    if (path == test::kDefaultModel && isa != test::isas().back()) continue;
     SCOPED_TRACE(isa);
     Engine engine(
         {.model = path, .threads = path == test::kDefaultModel ? 0 : 1, .isa = isa, .activations = "f32", .kv = "f32"});

@@ -12,6 +12,7 @@
 
 #include "apps/program_test.h"
 #include "engine/pop.h"
+#include "tests/isas.h"
 #include "tests/toy_model.h"
 
 namespace pop::app {
@@ -292,7 +293,7 @@ TEST(Numbers, ActivationsBeyondHalfFloats) {
                                      .activations = "f32",
                                      .kv = "f32"},
                                     40);
-    for (const std::string& isa : available_isa_names()) {
+    for (const std::string& isa : test::isas()) {
       const auto found = logits_of({.model = large, .threads = 1, .isa = isa}, 40);
       ASSERT_EQ(found.size(), expected.size());
       size_t compared = 0;
@@ -359,7 +360,7 @@ std::string grouped(int heads, int kv_heads, bool repeated, const Folder& folder
 TEST(Numbers, EveryQueryHeadHasTheKeysOfItsGroup) {
   const Folder folder;
   for (const std::pair<int, int>& counts : {std::pair{14, 2}, {28, 4}, {6, 3}, {5, 1}, {4, 4}})
-    for (const std::string& isa : available_isa_names()) {
+    for (const std::string& isa : test::isas()) {
       const auto run = [&](bool repeated) {
         return logits_of({.model = grouped(counts.first, counts.second, repeated, folder),
                           .threads = 1,

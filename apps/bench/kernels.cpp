@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include "apps/bench/commands.h"
@@ -21,8 +20,6 @@ namespace pop::app {
 namespace {
 
 constexpr size_t kStreamBytes = size_t{512} << 20, kHeldBytes = size_t{1} << 20;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 struct KernelArgs {
   OutputArgs output;

@@ -11,9 +11,9 @@ namespace {
 constexpr size_t kLine = 64;
 constexpr int kPieces = 8;  // per thread: whoever is free takes the next, as in a decode
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 }  // namespace
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 Roof::Roof(size_t bytes, const KernelTable& kernels)
     : buffer_(std::clamp<size_t>(bytes, size_t{1} << 16, kMostBytes)), kernels_(kernels) {

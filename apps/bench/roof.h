@@ -12,6 +12,8 @@
 
 namespace pop::app {
 
+double now();  // seconds, of a clock that never goes back
+
 struct RoofPoint {
   int threads = 0;
   int streams = 0, ahead = 0;  // the fastest pattern: sequences side by side per thread, bytes prefetched ahead

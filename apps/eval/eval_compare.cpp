@@ -155,7 +155,7 @@ Json to_json(const CompareArgs& args, const Pairs& pairs, const std::string& met
   return json;
 }
 
-void print_text(const Json& json) {
+void print_compare(const Json& json) {
   const auto number = [&](const char* name) { return json[name].get<double>(); };
   fmt::print("{} of {} items, {} clusters\n", json["metric"].get<std::string>(), json["items"].get<size_t>(),
              json["clusters"].get<size_t>());
@@ -179,7 +179,7 @@ int eval_compare(const CompareArgs& args) {
   if (args.output.json)
     print_json(json);
   else
-    print_text(json);
+    print_compare(json);
   return kDone;
 }
 

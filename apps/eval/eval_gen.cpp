@@ -191,7 +191,7 @@ Json to_json(const GenArgs& args, const GenTask& task, const Items& items, const
   return json;
 }
 
-void print_text(const Json& json, const PrunePlanInfo& plan) {
+void print_gen(const Json& json, const PrunePlanInfo& plan) {
   const auto number = [](const Json& value) { return value.get<double>(); };
   fmt::print("{}: {}, {} items (mode generate)\n", describe(plan), json["task"].get<std::string>(),
              json["items"].get<size_t>());
@@ -238,7 +238,7 @@ int eval_gen(const GenArgs& args) {
   Json json = to_json(args, task, items, file);
   if (box) json["sandbox"] = box->description();
   return finish(args, std::move(json), complete, engine.info(), session->plan(), file.reads(ids),
-                [&](const Json& result) { print_text(result, session->plan()); });
+                [&](const Json& result) { print_gen(result, session->plan()); });
 }
 
 }  // namespace

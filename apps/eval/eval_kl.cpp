@@ -27,14 +27,14 @@ struct KlArgs : EvalArgs {
 };
 
 // Consecutive windows; each needs one token more, the target of its last position.
-struct Windows {
+struct KlWindows {
   std::vector<int32_t> ids;
   std::vector<size_t> first;    // of every window, its first token in ids
   std::vector<int64_t> places;  // 0, 1, ...: what the per-item file calls them
 };
 
-Windows cut(const KlArgs& args, const Engine& engine, const Corpus& corpus) {
-  Windows out{engine.encode(corpus.documents[0]), {}, {}};
+KlWindows cut(const KlArgs& args, const Engine& engine, const Corpus& corpus) {
+  KlWindows out{engine.encode(corpus.documents[0]), {}, {}};
   const size_t length = size_t(args.context) + size_t(args.decode);
   const size_t fit = out.ids.empty() ? 0 : (out.ids.size() - 1) / length;
   if (fit == 0)
@@ -80,7 +80,7 @@ struct Side {
 // Compares sessions with a base, window by window; all see the same tokens, cut at the same place.
 class Comparison {
  public:
-  Comparison(const KlArgs& args, const Engine& engine, const Windows& windows, Session& base,
+  Comparison(const KlArgs& args, const Engine& engine, const KlWindows& windows, Session& base,
              std::span<const std::unique_ptr<Side>> sides)
       : args_(args),
         windows_(windows),
@@ -203,7 +203,7 @@ class Comparison {
   }
 
   const KlArgs& args_;
-  const Windows& windows_;
+  const KlWindows& windows_;
   Session& base_;
   std::span<const std::unique_ptr<Side>> sides_;
   std::vector<int32_t> bos_;
@@ -225,7 +225,7 @@ Json to_json(const KlArgs& args, const Corpus& corpus, const ModelInfo& base,
   return json;
 }
 
-void print_text(const Json& json, const PrunePlanInfo& plan, const std::string& base) {
+void print_kl(const Json& json, const PrunePlanInfo& plan, const std::string& base) {
   const auto number = [](const Json& value) { return value.get<double>(); };
   fmt::print("{} against {}: {} windows of {} + {} tokens, {} scored ({})\n", describe(plan), base,
              json["sequences"].get<size_t>(), json["context"].get<int>(), json["decode"].get<int>(),
@@ -291,8 +291,8 @@ std::vector<KlArgs> sides_of(const KlArgs& args) {
   return out;
 }
 
-int report(const Side& side, const Corpus& corpus, const Engine& engine, const ModelInfo& base, const Windows& windows,
-           bool complete) {
+int report(const Side& side, const Corpus& corpus, const Engine& engine, const ModelInfo& base,
+           const KlWindows& windows, bool complete) {
   std::vector<WindowDivergence> done;
   for (const int64_t window : windows.places)
     if (side.file.has(window)) done.push_back(divergence_from(side.file.lines().at(window)[0]));
@@ -300,7 +300,7 @@ int report(const Side& side, const Corpus& corpus, const Engine& engine, const M
   const PrunePlanInfo& plan = side.session->plan();
   return finish(side.args, to_json(side.args, corpus, base, done), complete, engine.info(), plan,
                 side.file.reads(windows.places), [&](const Json& result) {
-                  print_text(
+                  print_kl(
                       result, plan,
                       side.args.base == kBaseF32 ? "the same in f32 arithmetic" : result["base"].get<std::string>());
                 });
@@ -320,7 +320,7 @@ std::optional<Engine> base_engine(const KlArgs& args, const PruneSettings& prune
 }
 
 // Two models are compared token by token: the text must be the same ids to both, over as many words.
-void check_same_tokens(const Engine& engine, const Engine& base, const Corpus& corpus, const Windows& windows) {
+void check_same_tokens(const Engine& engine, const Engine& base, const Corpus& corpus, const KlWindows& windows) {
   if (base.info().vocab != engine.info().vocab)
     fail("--base: expected a model of {} tokens, found {}", engine.info().vocab, base.info().vocab);
   if (base.encode(corpus.documents[0]) != windows.ids) fail("--base: expected a model with the same tokenizer");
@@ -338,7 +338,7 @@ int eval_kl(const KlArgs& args) {
   if (args.context + longest > room)
     throw UsageError(fmt::format("--context {} + {} {} exceed the context of {} tokens (--ctx)", args.context,
                                  longest > args.decode ? "--generate" : "--decode", longest, room));
-  const Windows windows = cut(args, engine, corpus);
+  const KlWindows windows = cut(args, engine, corpus);
   if (windows.first.size() < size_t(args.sequences))
     note(args.output,
          fmt::format("the text has {} windows, fewer than --sequences {}", windows.first.size(), args.sequences));
@@ -371,7 +371,7 @@ void add_eval_kl(CLI::App& root, Commands& commands) {
   app->add_option("--decode", args->decode, "Tokens of a window after that, which are scored [128]")
       ->option_text("M")
       ->check(whole_in(1, 1 << 20));
-  app->add_option("--sequences", args->sequences, "Windows at most [40]")
+  app->add_option("--sequences", args->sequences, "KlWindows at most [40]")
       ->option_text("S")
       ->check(whole_in(1, 1 << 20));
   app->add_option("--mode", args->mode,
@@ -394,7 +394,7 @@ void add_eval_kl(CLI::App& root, Commands& commands) {
                   "the first difference [0: do not]")
       ->option_text("N")
       ->check(whole_in(0, 1 << 20));
-  app->add_option("--batch", args->batch, "Windows in one forward pass; changes no result [4]")
+  app->add_option("--batch", args->batch, "KlWindows in one forward pass; changes no result [4]")
       ->option_text("N")
       ->check(whole_in(1, 64));
   add_eval_options(*app, *args, "window");

@@ -185,7 +185,7 @@ int64_t count_truncated(const SampleFile& file, std::span<const int64_t> ids) {
   });
 }
 
-void print_text(const Json& json, const PrunePlanInfo& plan) {
+void print_mc(const Json& json, const PrunePlanInfo& plan) {
   const auto number = [](const Json& value) { return value.get<double>(); };
   fmt::print("{}: {}, {} items (mode {})\n", describe(plan), json["task"].get<std::string>(),
              json["items"].get<size_t>(), json["mode"].get<std::string>());
@@ -219,7 +219,7 @@ int eval_mc(const McArgs& args) {
   Json json = to_json(args, items, file);
   json["truncated"] = count_truncated(file, ids);
   return finish(args, std::move(json), complete, engine.info(), session->plan(), file.reads(ids),
-                [&](const Json& result) { print_text(result, session->plan()); });
+                [&](const Json& result) { print_mc(result, session->plan()); });
 }
 
 }  // namespace

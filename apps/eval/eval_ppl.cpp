@@ -28,7 +28,7 @@ struct PplArgs : EvalArgs {
 };
 
 // The text cut into windows, and what is counted of it.
-struct Windows {
+struct PplWindows {
   std::vector<ForcedText> list;
   std::vector<std::string> owners;  // of each window: its document, for intervals; "" where each stands for itself
   std::string ids_sha256;
@@ -42,8 +42,8 @@ void check_size(const PplArgs& args, size_t tokens) {
          args.convention, args.window(), tokens);
 }
 
-Windows rolling(const PplArgs& args, const Engine& engine, const Corpus& corpus) {
-  Windows out;
+PplWindows rolling(const PplArgs& args, const Engine& engine, const Corpus& corpus) {
+  PplWindows out;
   std::vector<int32_t> all;
   for (size_t i = 0; i < corpus.documents.size(); ++i) {
     const std::string& document = corpus.documents[i];
@@ -62,14 +62,14 @@ Windows rolling(const PplArgs& args, const Engine& engine, const Corpus& corpus)
   return out;
 }
 
-Windows cut(const PplArgs& args, const Engine& engine, const Corpus& corpus) {
+PplWindows cut(const PplArgs& args, const Engine& engine, const Corpus& corpus) {
   if (args.convention == "rolling") return rolling(args, engine, corpus);
   std::string text = corpus.documents[0];
   const bool llama = args.convention == "llama";
   if (llama && text.ends_with('\n')) text.pop_back();  // as llama-perplexity reads its file
   const std::vector<int32_t> ids = engine.prompt(text);
   check_size(args, ids.size());
-  Windows out;
+  PplWindows out;
   out.list =
       llama ? llama_windows(ids, engine.prompt(""), args.window(), args.split()) : chunk_windows(ids, args.window());
   out.owners.resize(out.list.size());
@@ -80,7 +80,7 @@ Windows cut(const PplArgs& args, const Engine& engine, const Corpus& corpus) {
   return out;
 }
 
-Json identity(const PplArgs& args, const Corpus& corpus, const Windows& windows, const ModelInfo& info,
+Json identity(const PplArgs& args, const Corpus& corpus, const PplWindows& windows, const ModelInfo& info,
               const PrunePlanInfo& plan, const PruneSettings& settings) {
   Json run;
   run["task"] = "ppl";
@@ -113,7 +113,7 @@ Sample sample_of(size_t place, const ForcedText& window, const std::string& owne
 }
 
 // False: interrupted; the file has the windows that were done.
-bool score(const PplArgs& args, Session& session, const Windows& windows, std::span<const int64_t> ids,
+bool score(const PplArgs& args, Session& session, const PplWindows& windows, std::span<const int64_t> ids,
            SampleFile& file) {
   const std::vector<size_t> pending = still_to_do(args, file, ids, "window");
   Progress progress("eval ppl", args.output);
@@ -153,7 +153,7 @@ Scores collect(const SampleFile& file, std::span<const int64_t> ids) {
   return out;
 }
 
-Json to_json(const PplArgs& args, const Corpus& corpus, const Windows& windows, const Scores& s) {
+Json to_json(const PplArgs& args, const Corpus& corpus, const PplWindows& windows, const Scores& s) {
   const double nll = mean(s.nll), ppl = std::exp(nll);
   std::vector<double> squares;
   for (const double value : s.nll) squares.push_back(value * value);
@@ -181,7 +181,7 @@ Json to_json(const PplArgs& args, const Corpus& corpus, const Windows& windows, 
   return json;
 }
 
-void print_text(const Json& json, const PrunePlanInfo& plan) {
+void print_ppl(const Json& json, const PrunePlanInfo& plan) {
   const auto number = [&](const char* name) { return json[name].get<double>(); };
   fmt::print("{}: {} windows of {} tokens, {} scored (convention {}, {})\n", describe(plan),
              json["chunks"].get<size_t>(), json["context"].get<int>(), json["scored_tokens"].get<size_t>(),
@@ -212,7 +212,7 @@ int eval_ppl(const PplArgs& args) {
   if (args.window() > engine.info().context)
     throw UsageError(
         fmt::format("--context {} exceeds the context of {} tokens (--ctx)", args.window(), engine.info().context));
-  const Windows windows = cut(args, engine, corpus);
+  const PplWindows windows = cut(args, engine, corpus);
   const size_t count = args.chunks > 0 ? std::min(size_t(args.chunks), windows.list.size()) : windows.list.size();
   const auto session = engine.session(prune);
   SampleFile file(args.per_item, identity(args, corpus, windows, engine.info(), session->plan(), prune));
@@ -224,7 +224,7 @@ int eval_ppl(const PplArgs& args) {
   if (scores.nll.empty()) return finish_without_result(args, "window");
   Json json = to_json(args, corpus, windows, scores);
   return finish(args, std::move(json), complete, engine.info(), session->plan(), file.reads(ids),
-                [&](const Json& result) { print_text(result, session->plan()); });
+                [&](const Json& result) { print_ppl(result, session->plan()); });
 }
 
 }  // namespace
@@ -250,8 +250,8 @@ void add_eval_ppl(CLI::App& root, Commands& commands) {
                   "split: the scored half goes through decode, where pruning acts; prefill: one pass [llama: split]")
       ->option_text("MODE")
       ->check(one_of({"split", "prefill"}));
-  app->add_option("--chunks", args->chunks, "Windows at most [all]")->option_text("N")->check(whole_in(1, 1 << 24));
-  app->add_option("--batch", args->batch, "Windows in one forward pass; changes no result [4]")
+  app->add_option("--chunks", args->chunks, "PplWindows at most [all]")->option_text("N")->check(whole_in(1, 1 << 24));
+  app->add_option("--batch", args->batch, "PplWindows in one forward pass; changes no result [4]")
       ->option_text("N")
       ->check(whole_in(1, 64));
   add_eval_options(*app, *args, "window");

@@ -105,7 +105,7 @@ void write_cells(const std::string& path, const std::vector<ImportanceMoves>& wi
   write_csv(path, rows);
 }
 
-void print_text(const Json& json) {
+void print_sparsity(const Json& json) {
   fmt::print("Importance of FFN channels, dense: {} windows of {} + {} tokens\n", json["sequences"].get<size_t>(),
              json["context"].get<int>(), json["decode"].get<int>());
   std::vector<std::vector<std::string>> rows = {{"layer", "rank change / f", "top half, next", "top half, prompt"}};
@@ -181,7 +181,7 @@ int eval_sparsity(const SparsityArgs& args) {
   if (args.output.json)
     print_json(json);
   else
-    print_text(json);
+    print_sparsity(json);
   return complete ? kDone : kInterrupted;
 }
 

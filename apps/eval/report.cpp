@@ -11,9 +11,9 @@ bool is_interval(const Json& value) {
   return value.is_array() && value.size() == 2 && value[0].is_number() && value[1].is_number();
 }
 
-void open(const std::string& name, const Json& value, std::vector<std::pair<std::string, std::string>>& out) {
+void add_columns(const std::string& name, const Json& value, std::vector<std::pair<std::string, std::string>>& out) {
   if (value.is_object()) {
-    for (const auto& [part, inner] : value.items()) open(name.empty() ? part : name + "_" + part, inner, out);
+    for (const auto& [part, inner] : value.items()) add_columns(name.empty() ? part : name + "_" + part, inner, out);
   } else if (is_interval(value)) {
     out.emplace_back(name + "_low", cell(value[0]));
     out.emplace_back(name + "_high", cell(value[1]));
@@ -28,7 +28,7 @@ Json to_json(const Interval& interval) { return Json::array({interval.low, inter
 
 std::vector<std::pair<std::string, std::string>> flatten(const Json& result) {
   std::vector<std::pair<std::string, std::string>> out;
-  open("", result, out);
+  add_columns("", result, out);
   return out;
 }
 

@@ -10,10 +10,6 @@ namespace {
 
 constexpr size_t kIndent = 2, kColumns = 80;
 
-size_t width(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
-}
-
 }  // namespace
 
 void AnswerPrinter::add(std::string_view text) {
@@ -44,7 +40,7 @@ void AnswerPrinter::emit_word() {
   if (differs) first_difference_ = static_cast<int>(index);
   // Without colours the mark must be readable too.
   const std::string shown = !differs ? word_ : style_.colored() ? style_.marked(word_) : ">>" + word_ + "<<";
-  const size_t columns = width(word_) + (differs && !style_.colored() ? 4 : 0);
+  const size_t columns = width_of(word_) + (differs && !style_.colored() ? 4 : 0);
   if (column_ > 0 && column_ + 1 + columns > kColumns) emit_newline();
   if (column_ == 0) {
     fmt::print("{:{}}{}", "", kIndent, shown);

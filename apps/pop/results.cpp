@@ -13,11 +13,6 @@ namespace {
 // An option that does not apply to the method is null, not an empty string.
 Json word(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
-// Columns a terminal needs for UTF-8 text of narrow characters.
-size_t width(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
-}
-
 }  // namespace
 
 void add_common(Json& json, const ModelInfo& info, const PrunePlanInfo& plan, const ReadStats& reads) {
@@ -188,13 +183,13 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
   }
   std::string out;
   for (const auto& row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      const std::string pad(widths[i] - width(row[i]), ' ');
+      const std::string pad(widths[i] - width_of(row[i]), ' ');
       if (i > 0) line += "  ";
       line += i == 0 ? row[i] + pad : pad + row[i];
     }

@@ -108,6 +108,10 @@ void Progress::update(int64_t done, int64_t total) {
                         share * 100, left));
 }
 
+size_t width_of(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
 void note(const OutputArgs& args, const std::string& line) {
   if (!args.quiet) to_stderr(line + "\n");
 }

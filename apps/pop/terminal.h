@@ -17,6 +17,9 @@ void to_stderr(std::string_view text);
 // "pop: MESSAGE" on standard error: one line, control characters shown as \xNN.
 void report(std::string message);
 
+// Columns that a text takes: its code points.
+size_t width_of(std::string_view text);
+
 // Escape sequences for stdout, or nothing where colours are off (--color, NO_COLOR, not a terminal).
 class Style {
  public:

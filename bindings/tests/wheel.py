@@ -62,8 +62,7 @@ def main():
         archive, version = source_archive(folder)
         if len(sys.argv) > 1:
             return
-        run(sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps", "-w", folder,
-            "--config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O1", archive)  # for less time: what is looked at is the package
+        run(sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps", "-w", folder, archive)
         wheel = next(Path(folder).glob("*.whl"))
         with zipfile.ZipFile(wheel) as contents:
             names = contents.namelist()
