@@ -8,11 +8,11 @@
 
 namespace pop::test {
 
-// Every one this machine has. AddressSanitizer makes the plain code slower than all others together, which read the same
-// addresses: there it is left to the tests of the kernels, wherever the machine has another.
+// Every one this machine has. Sanitizers make the plain code slower than all others together, which read the same addresses from
+// the same threads: there it is left to the tests of the kernels, wherever the machine has another.
 inline std::vector<std::string> isas() {
   std::vector<std::string> names = available_isa_names();
-  if (kAddressSanitizer && names.size() > 1) std::erase(names, "scalar");
+  if ((kAddressSanitizer || kThreadSanitizer) && names.size() > 1) std::erase(names, "scalar");
   return names;
 }
 
