@@ -57,7 +57,7 @@ function(pop_test name)
   add_executable(${name} ${ARG_SOURCES})
   pop_compile_options(${name})
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
-  if(NOT folder STREQUAL "kernels")  # of a test only what it tests is hot
+  if(NOT folder MATCHES "^(kernels|tensor)$")  # of most tests only what they test is hot
     target_compile_options(${name} PRIVATE $<IF:$<BOOL:${POP_COLD_FOLDERS}>,-O0,$<$<CONFIG:Release>:-O1>>)
   endif()
   list(TRANSFORM ARG_MODULES PREPEND pop_)
