@@ -371,7 +371,7 @@ void add_eval_kl(CLI::App& root, Commands& commands) {
   app->add_option("--decode", args->decode, "Tokens of a window after that, which are scored [128]")
       ->option_text("M")
       ->check(whole_in(1, 1 << 20));
-  app->add_option("--sequences", args->sequences, "KlWindows at most [40]")
+  app->add_option("--sequences", args->sequences, "Windows at most [40]")
       ->option_text("S")
       ->check(whole_in(1, 1 << 20));
   app->add_option("--mode", args->mode,
@@ -394,7 +394,7 @@ void add_eval_kl(CLI::App& root, Commands& commands) {
                   "the first difference [0: do not]")
       ->option_text("N")
       ->check(whole_in(0, 1 << 20));
-  app->add_option("--batch", args->batch, "KlWindows in one forward pass; changes no result [4]")
+  app->add_option("--batch", args->batch, "Windows in one forward pass; changes no result [4]")
       ->option_text("N")
       ->check(whole_in(1, 64));
   add_eval_options(*app, *args, "window");

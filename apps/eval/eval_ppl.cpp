@@ -250,8 +250,8 @@ void add_eval_ppl(CLI::App& root, Commands& commands) {
                   "split: the scored half goes through decode, where pruning acts; prefill: one pass [llama: split]")
       ->option_text("MODE")
       ->check(one_of({"split", "prefill"}));
-  app->add_option("--chunks", args->chunks, "PplWindows at most [all]")->option_text("N")->check(whole_in(1, 1 << 24));
-  app->add_option("--batch", args->batch, "PplWindows in one forward pass; changes no result [4]")
+  app->add_option("--chunks", args->chunks, "Windows at most [all]")->option_text("N")->check(whole_in(1, 1 << 24));
+  app->add_option("--batch", args->batch, "Windows in one forward pass; changes no result [4]")
       ->option_text("N")
       ->check(whole_in(1, 64));
   add_eval_options(*app, *args, "window");
