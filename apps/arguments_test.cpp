@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <regex>
 #include <sstream>
 
 #include "apps/program_test.h"
@@ -43,6 +44,20 @@ TEST(Help, OfEveryCommandHasOptionsAndTwoExamplesInEightyColumns) {
       if (line.starts_with("  pop ")) ++examples;
     }
     EXPECT_GE(examples, 2) << words[0];
+  }
+}
+
+// A renaming in the source must not reach the reader: no word written as our types are, but for names that are.
+TEST(Help, SpeaksOfNoTypes) {
+  std::vector<Words> commands = kCommands;
+  for (const char* name : {"ppl", "mc", "gen", "compare", "sparsity", "table"}) commands.push_back({"eval", name});
+  commands.push_back({"calibrate"});
+  for (Words words : commands) {
+    words.push_back("--help");
+    const std::string text = pop(words).out;
+    const std::regex type("[A-Z][a-z]+[A-Z][a-z]+[A-Za-z]*");
+    for (std::sregex_iterator at(text.begin(), text.end(), type), end; at != end; ++at)
+      EXPECT_TRUE(at->str() == "HumanEval" || at->str() == "LongRoPE") << at->str() << "\n" << text;
   }
 }
 
