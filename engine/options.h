@@ -106,8 +106,8 @@ struct ScoreRequest {
 struct RepairOptions {
   double ratio = 0.2;  // of the blocks' weights
   int iterations = 2, generations = 8, offspring = 16;
-  std::vector<int> tokens = {256, 1024, 4096};  // of the texts of each stage
-  std::vector<int> survivors = {4, 2, 1};       // of each stage, the parent among the last
+  std::vector<int> tokens = {256, 512, 2048};  // of the texts of each stage
+  std::vector<int> survivors = {4, 2, 1};      // of each stage, the parent among the last
   uint64_t seed = 1;
 };
 

@@ -29,6 +29,7 @@ namespace {
 constexpr int kLevels = 4;        // steps to either side of a layer's centre
 constexpr int kLeastStep = 32;    // channels
 constexpr int kRounds = 16;       // from one version of a layer to the next
+constexpr int kRows = 64;         // of a product, by a thread at once
 constexpr int kTopLogits = 8192;  // of the dense model, that candidates are judged on
 
 // A layer without `removed` of its channels.
@@ -142,7 +143,7 @@ class Repair {
   void build_layer(int l, int levels, std::vector<std::vector<float>>& x) {
     const Matrix& down = model_.ffns[size_t(l)]->down;
     const auto d = size_t(down.rows), f = size_t(down.cols);
-    GramMatrix gram(down.cols);
+    GramMatrix gram(down.cols, engine_.kernels);
     std::vector<std::vector<float>> h;
     for (size_t s = 0; s < sequences_.size(); ++s) {  // x becomes the residual before the FFN
       const auto capture = std::make_shared<Capture>();
@@ -203,17 +204,24 @@ class Repair {
   void hand_on(const std::vector<double>& mean, double weights, const std::vector<std::vector<float>>& h,
                std::vector<std::vector<float>>& x) {
     if (weights == 0) return;
-    const auto d = size_t(model_.spec.d), f = mean.size() / d;
-    std::vector<float> columns(mean.size());
-    for (size_t i = 0; i < mean.size(); ++i) columns[i] = float(mean[i] / weights);
+    const int d = model_.spec.d, f = int(mean.size() / size_t(d));
+    Matrix w{.type = DType::F32, .layout = Layout::Columns, .rows = d, .cols = f};
+    AlignedBuffer memory(matrix_bytes(w)), packed;
+    w.data = memory.data();
+    std::vector<float> row(mean.size() / size_t(d));
+    for (int j = 0; j < d; ++j) {
+      for (int k = 0; k < f; ++k) row[size_t(k)] = float(mean[size_t(k) * size_t(d) + size_t(j)] / weights);
+      write_row(w, j, reinterpret_cast<const uint8_t*>(row.data()), memory.data());
+    }
     for (size_t s = 0; s < x.size(); ++s) {
-      engine_.pool->run(int(sequences_[s].size()), [&](int piece, int) {
-        float* const y = x[s].data() + size_t(piece) * d;
-        for (size_t k = 0; k < f; ++k) {
-          const float of_channel = h[s][size_t(piece) * f + k];
-          for (size_t j = 0; j < d; ++j) y[j] += of_channel * columns[k * d + j];
-        }
+      const int n = int(sequences_[s].size());
+      const Acts acts = float_acts(engine_.kernels, h[s].data(), n, f, size_t(f), *engine_.pool, packed);
+      std::vector<float> y(x[s].size());
+      engine_.pool->run((d + kRows - 1) / kRows, [&](int piece, int) {
+        const int begin = piece * kRows, end = std::min(d, begin + kRows);
+        engine_.kernels.gemm_columns(w, acts, begin, end, y.data(), size_t(d));
       });
+      engine_.kernels.add(y.data(), int(y.size()), x[s].data());
     }
   }
 

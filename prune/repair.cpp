@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -14,7 +15,8 @@ namespace {
 
 constexpr size_t kBlock = 64;  // of the factorisation
 constexpr size_t kPanel = 16;  // columns of the inverse at once
-constexpr int kTokens = 32;    // summed in float32 before they are added to float64
+constexpr int kTokens = 64;    // summed in float32 before they are added to float64
+constexpr int kRows = 64;      // of H at once
 
 // y -= factor * x
 void subtract(double factor, const double* x, size_t n, double* y) {
@@ -80,22 +82,42 @@ std::vector<double> inverse_of(const std::vector<double>& l, size_t n, ThreadPoo
 
 }  // namespace
 
+Acts float_acts(const KernelTable& kernels, const float* x, int n, int cols, size_t ldx, ThreadPool& pool,
+                AlignedBuffer& memory) {
+  const size_t stride = kernels.acts_bytes(ActType::F32, Layout::Columns, cols);
+  if (memory.size() < size_t(n) * stride) memory = AlignedBuffer(size_t(n) * stride);
+  pool.run(n, [&](int row, int) {
+    kernels.pack_acts(ActType::F32, Layout::Columns, x + size_t(row) * ldx, cols, memory.data() + size_t(row) * stride);
+  });
+  return {ActType::F32, Layout::Columns, n, cols, stride, memory.data()};
+}
+
+// H += X^T X of some tokens: with the tokens as columns of a matrix, and its own rows before it.
 void GramMatrix::add(const float* h, int n, size_t ldh, ThreadPool& pool) {
   const auto f = size_t(f_);
+  std::vector<float> channels(f * size_t(kTokens)), sums(f * size_t(kRows + 1) * size_t(pool.threads()));
+  AlignedBuffer columns, packed;
   for (int at = 0; at < n; at += kTokens) {
-    const int tokens = std::min(kTokens, n - at);
-    pool.run(f_, [&](int row, int) {
-      const auto i = size_t(row);
-      std::array<float, 256> sums;
-      for (size_t from = 0; from <= i; from += sums.size()) {
-        const size_t width = std::min(sums.size(), i + 1 - from);
-        std::fill_n(sums.begin(), width, 0.f);
-        for (int t = at; t < at + tokens; ++t) {
-          const float* const x = h + size_t(t) * ldh;
-          for (size_t j = 0; j < width; ++j) sums[j] += x[i] * x[from + j];
-        }
-        for (size_t j = 0; j < width; ++j) h_[i * f + from + j] += double(sums[j]);
-      }
+    Matrix x{.type = DType::F32, .layout = Layout::Columns, .rows = f_, .cols = std::min(kTokens, n - at)};
+    const auto tokens = size_t(x.cols);
+    if (columns.size() < matrix_bytes(x)) columns = AlignedBuffer(matrix_bytes(x));
+    x.data = columns.data();
+    for (size_t t = 0; t < tokens; ++t) {
+      const float* const token = h + (size_t(at) + t) * ldh;
+      std::memcpy(columns.data() + column_offset(x, int(t)), token, f * sizeof(float));
+      for (size_t k = 0; k < f; ++k) channels[k * tokens + t] = token[k];
+    }
+    const Acts rows = float_acts(*kernels_, channels.data(), f_, x.cols, tokens, pool, packed);
+    pool.run((f_ + kRows - 1) / kRows, [&](int piece, int thread) {
+      const int first = piece * kRows, end = std::min(f_, first + kRows);
+      Acts below = rows;  // of the lower triangle
+      below.n = f_ - first;
+      below.data = rows.row(first);
+      float* const y = sums.data() + f * size_t(kRows + 1) * size_t(thread);
+      kernels_->gemm_columns(x, below, first, end, y, size_t(kRows));
+      for (int i = first; i < f_; ++i)
+        for (int j = first; j < std::min(end, i + 1); ++j)
+          h_[size_t(i) * f + size_t(j)] += double(y[(i - first) * kRows + j]);
     });
   }
 }

@@ -1,27 +1,34 @@
 // Which channels of one FFN go, and what W_down becomes where they are missing: the local pruning of Týr-the-Pruner
-// (arXiv 2503.09657, section 3.1; where code and paper differ, its code). In float64, but for sums over 32 tokens at a time; no bit
-// depends on threads.
+// (arXiv 2503.09657, section 3.1; where code and paper differ, its code). In float64, but for sums over 64 tokens at a time; no
+// bit depends on threads.
 #pragma once
 #include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
+#include "kernels/kernels.h"
 #include "tensor/matrix.h"
 
 namespace pop {
 
+// The rows of x, float32, as they stand before a matrix in Columns: x : [n, cols], rows ldx apart; memory: what holds them.
+Acts float_acts(const KernelTable& kernels, const float* x, int n, int cols, size_t ldx, ThreadPool& pool,
+                AlignedBuffer& memory);
+
 // H = sum over tokens of h h^T, h : [f] the input of W_down.
 class GramMatrix {
  public:
-  explicit GramMatrix(int f) : f_(f), h_(size_t(f) * size_t(f)) {}
+  GramMatrix(int f, const KernelTable& kernels) : kernels_(&kernels), f_(f), h_(size_t(f) * size_t(f)) {}
   int f() const { return f_; }
   // n tokens, rows of `h` ldh apart. Sums depend on how tokens are cut into calls.
   void add(const float* h, int n, size_t ldh, ThreadPool& pool);
   std::vector<double> take() { return std::move(h_); }  // [f, f], the lower triangle
 
  private:
+  const KernelTable* kernels_;
   int f_;
   std::vector<double> h_;
 };

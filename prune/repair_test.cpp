@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/select.h"
 #include "prune/level_search.h"
 #include "prune/toy_model.h"
 
@@ -16,7 +17,7 @@ namespace {
 using List = std::vector<int32_t>;
 
 GramMatrix gram_of(const std::vector<std::vector<float>>& tokens, ThreadPool& pool) {
-  GramMatrix gram(static_cast<int>(tokens[0].size()));
+  GramMatrix gram(static_cast<int>(tokens[0].size()), select_kernels("auto"));
   for (const std::vector<float>& h : tokens) gram.add(h.data(), 1, h.size(), pool);
   return gram;
 }
@@ -49,7 +50,7 @@ struct Layer {
     w = normal_floats(random, kD * kF);
   }
   ChannelRemoval removal(ThreadPool& pool, double damping) {
-    GramMatrix gram(int{kF});
+    GramMatrix gram(int{kF}, select_kernels("auto"));
     gram.add(h.data(), int{kTokens}, kF, pool);
     return {gram, make_matrix(memory, Layout::Columns, int{kD}, int{kF}, 1, w), pool, damping};
   }
