@@ -37,15 +37,7 @@ POP_INLINE void whole_codes(const uint8_t* column, size_t byte, [[maybe_unused]]
     lower = _mm256_shuffle_epi8(table, lower);
     upper = _mm256_shuffle_epi8(table, upper);
   } else {
-    const uint8_t* p = column + high_at + byte * kHighBits<T> / 4;
-    VI bits;
-    if constexpr (kHighBits<T> == 1) {
-      bits = _mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-      bits = _mm256_srlv_epi64(bits, _mm256_setr_epi64x(0, 1, 2, 3));
-    } else {
-      bits = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-      bits = _mm256_srlv_epi64(bits, _mm256_setr_epi64x(0, 0, 2, 2));
-    }
+    const VI bits = high_plane_bits<T>(column + high_at + byte * kHighBits<T> / 4);
     const VI mask = _mm256_set1_epi8(kHighMask<T>);
     lower = _mm256_or_si256(lower, _mm256_and_si256(_mm256_slli_epi16(bits, 4), mask));
     upper = _mm256_or_si256(upper, _mm256_and_si256(bits, mask));

@@ -1,7 +1,7 @@
 // Block types in Columns (tensor/column_format.h), a vector of neighbouring rows at a time: scales, and values as float32
 // (exactly dequantize()'s).
 #pragma once
-#include "kernels/x86/unpack.h"
+#include "kernels/x86/codes.h"
 #include "tensor/column_format.h"
 
 namespace pop::POP_ISA {
@@ -82,31 +82,40 @@ POP_INLINE RowScales row_scales(const uint8_t* header, int column, int row, int 
   }
 }
 
+// The bits above the nibbles of 64 rows of a column, each in its nibble's byte: of upper nibbles at bit 4, of lower ones at bit 0.
+// p: the high plane at those rows.
+template <DType T>
+POP_INLINE __m256i high_plane_bits(const uint8_t* p) {
+  if constexpr (kHighBits<T> == 1)
+    return _mm256_srlv_epi64(_mm256_broadcastq_epi64(load64(p)), _mm256_setr_epi64x(0, 1, 2, 3));
+  return _mm256_srlv_epi64(_mm256_broadcastsi128_si256(load128(p)), _mm256_setr_epi64x(0, 0, 2, 2));
+}
+
+// Codes of rows row .. row + 15 (row a multiple of 16) of one column, one byte each; of tables the values.
+template <DType T>
+POP_INLINE __m128i column_codes(const uint8_t* column, int row, [[maybe_unused]] size_t padded_rows) {
+  constexpr BlockFormat f = block_format(T);
+  if constexpr (f.low_bits == 8) return load128(column + row);
+  const size_t tile = size_t(row) / 64;
+  const bool upper = row % 32 != 0, odd = row % 64 >= 32;  // nibble of the byte, byte of the word
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(column + tile * 32));
+  __m256i v = _mm256_and_si256(upper ? _mm256_srli_epi16(bytes, 4) : bytes, _mm256_set1_epi8(15));
+  if constexpr (f.high_bits != 0) {
+    const __m256i bits = high_plane_bits<T>(column + high_plane_at(f, padded_rows) + tile * 8 * f.high_bits);
+    v = _mm256_or_si256(v, _mm256_and_si256(upper ? bits : _mm256_slli_epi16(bits, 4), _mm256_set1_epi8(kHighMask<T>)));
+  }
+  v = odd ? _mm256_srli_epi16(v, 8) : _mm256_and_si256(v, _mm256_set1_epi16(255));
+  const __m128i codes = _mm_packus_epi16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  return f.is_table ? _mm_shuffle_epi8(load128(kIq4Codes), codes) : codes;
+}
+
 // What the codes of kLanes rows of one column stand for: whole numbers, as float32.
 template <DType T>
-POP_INLINE VF column_numbers(const uint8_t* column, int row, [[maybe_unused]] int padded_rows) {
-  constexpr BlockFormat f = block_format(T);
-  __m128i codes;  // kLanes bytes
-  if constexpr (f.low_bits == 8) {
-    codes = kLanes == 16 ? load128(column + row) : load64(column + row);
-  } else {
-    const int v = row % 64 / 16, i = row % 16;  // v: which nibble of the words
-    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(column + row / 64 * 32));
-    const __m256i nibbles = _mm256_and_si256(_mm256_srl_epi16(words, _mm_cvtsi32_si128(4 * v)), _mm256_set1_epi16(15));
-    codes = _mm_packus_epi16(_mm256_castsi256_si128(nibbles), _mm256_extracti128_si256(nibbles, 1));
-    if constexpr (f.high_bits != 0) {
-      alignas(16) uint8_t bits[16];
-      const uint8_t* plane = column + high_plane_at(f, size_t(padded_rows));
-      for (int k = 0; k < 16; ++k) {
-        const BitPlace at = high_place(f, row - i + k);
-        bits[k] = uint8_t((plane[at.byte] >> at.shift & ((1 << f.high_bits) - 1)) << 4);
-      }
-      codes = _mm_or_si128(codes, load128(bits));
-    }
-    if constexpr (f.is_table) codes = _mm_shuffle_epi8(load128(kIq4Codes), codes);
-    if (i != 0) codes = _mm_srli_si128(codes, 8);
-    codes = _mm_sub_epi8(codes, _mm_set1_epi8(char(f.zero)));
-  }
+POP_INLINE VF column_numbers(const uint8_t* column, int row, int padded_rows) {
+  const int i = row % 16;
+  __m128i codes = column_codes<T>(column, row - i, size_t(padded_rows));
+  if (i != 0) codes = _mm_srli_si128(codes, 8);
+  codes = _mm_sub_epi8(codes, _mm_set1_epi8(char(block_format(T).zero)));
 #ifdef __AVX512F__
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
 #else

@@ -1,7 +1,7 @@
 // Prefill: many rows of x at once against tiles of 16 rows of W (tile.h). An output is one lane's chain of additions over
 // ascending blocks (or columns), so neither the number of rows of x nor any cut can change it.
 #include "kernels/acts.h"
-#include "kernels/x86/columns.h"
+#include "kernels/x86/chunk.h"
 #include "kernels/x86/isa.h"
 #include "kernels/x86/tile.h"
 
@@ -54,10 +54,13 @@ POP_INLINE const int8_t* next_word(const int8_t* p, size_t step) {
   return p;
 }
 
+template <DType T>
+constexpr int kWords = 8 / kHalves<T>;  // 32-bit words of x that share a scale
+
 #ifdef __AVX512F__
 constexpr int kIntegerRows = 8, kFloatRows = 8;  // rows of x whose sums stand in registers
 
-// Block sums of N rows of x (acts rows `stride` bytes apart) with the 16 rows of the tile.
+// Sums over a block, or half of one, of N rows of x (acts rows `stride` bytes apart) with the 16 rows of the tile.
 template <DType T, int P, int N>
 POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t* high, size_t stride, uint32_t step,
                            VI (*sums)[kVectors]) {
@@ -65,7 +68,7 @@ POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t
   for (int t = 0; t < N; ++t) s[t] = _mm512_setzero_si512();
   if constexpr (P == 2) {
 #pragma GCC unroll 8
-    for (int k = 0; k < 8; ++k, high = next_word(high, step)) {
+    for (int k = 0; k < kWords<T>; ++k, high = next_word(high, step)) {
       const VI w = _mm512_loadu_si512(codes + 64 * k);
       for (int t = 0; t < N; ++t)
         s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(high + size_t(t) * stride)));
@@ -73,7 +76,7 @@ POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t
     for (int t = 0; t < N; ++t) s[t] = _mm512_sub_epi32(_mm512_slli_epi32(s[t], 8), s[t]);  // kHighStep = 255
   }
 #pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k, low = next_word(low, step)) {
+  for (int k = 0; k < kWords<T>; ++k, low = next_word(low, step)) {
     const VI w = _mm512_loadu_si512(codes + 64 * k);
     for (int t = 0; t < N; ++t)
       s[t] = _mm512_dpbusd_epi32(s[t], w, _mm512_set1_epi32(word_at(low + size_t(t) * stride)));
@@ -82,47 +85,43 @@ POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t
 }
 POP_INLINE VI add_constant(VI v, int c) { return _mm512_add_epi32(v, _mm512_set1_epi32(c)); }
 POP_INLINE VF to_float(VI v) { return _mm512_cvtepi32_ps(v); }
-template <DType T>
-constexpr int kCodeBias = T == DType::Q8_0   ? 128
-                          : T == DType::Q4_0 ? 8
-                                             : 0;
 
 #else
 constexpr int kIntegerRows = 2, kFloatRows = 6;
 
-template <DType T, int P>
-POP_INLINE VI products(VI sum, VI w, VI size, VI x) {
-  if constexpr (kFourBit<T>) return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
-  return _mm256_add_epi32(sum,
-                          _mm256_madd_epi16(_mm256_maddubs_epi16(size, _mm256_sign_epi8(x, w)), _mm256_set1_epi16(1)));
-}
-
-// One plane of x: 4-bit codes leave 8 products in 16-bit sums, 8-bit ones are widened at once.
-template <DType T, int P, int N>
+// One plane of x. Products of unsigned codes are added up in 16 bits, as many as fit; signed ones are widened at once.
+template <DType T, int N>
 POP_INLINE void plane_sums(const uint8_t* codes, const int8_t* x, size_t stride, uint32_t step, VI (*s)[2]) {
+  constexpr int kBatch = kSignedCodes<T> ? 1 : kPieces<T> < kWords<T> ? kPieces<T> : kWords<T>;
+  const VI ones = _mm256_set1_epi16(1);
   for (int t = 0; t < N; ++t) s[t][0] = s[t][1] = _mm256_setzero_si256();
 #pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k, x = next_word(x, step)) {
-    const VI w0 = load256(codes + 64 * k), w1 = load256(codes + 64 * k + 32);
-    const VI size0 = kFourBit<T> ? w0 : _mm256_abs_epi8(w0), size1 = kFourBit<T> ? w1 : _mm256_abs_epi8(w1);
-    for (int t = 0; t < N; ++t) {
-      const VI v = _mm256_set1_epi32(word_at(x + size_t(t) * stride));
-      s[t][0] = products<T, P>(s[t][0], w0, size0, v);
-      s[t][1] = products<T, P>(s[t][1], w1, size1, v);
+  for (int first = 0; first < kWords<T>; first += kBatch) {
+    VI sums[N][2];
+#pragma GCC unroll 8
+    for (int k = first; k < first + kBatch; ++k, x = next_word(x, step)) {
+      const VI w[2] = {load256(codes + 64 * k), load256(codes + 64 * k + 32)};
+      for (int t = 0; t < N; ++t) {
+        const VI v = _mm256_set1_epi32(word_at(x + size_t(t) * stride));
+        for (int i = 0; i < 2; ++i) {
+          const VI products = kSignedCodes<T> ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), _mm256_sign_epi8(v, w[i]))
+                                              : _mm256_maddubs_epi16(w[i], v);
+          sums[t][i] = k == first ? products : _mm256_add_epi16(sums[t][i], products);
+        }
+      }
     }
-  }
-  if constexpr (kFourBit<T>)
     for (int t = 0; t < N; ++t)
-      for (int i = 0; i < 2; ++i) s[t][i] = _mm256_madd_epi16(s[t][i], _mm256_set1_epi16(1));
+      for (int i = 0; i < 2; ++i) s[t][i] = _mm256_add_epi32(s[t][i], _mm256_madd_epi16(sums[t][i], ones));
+  }
 }
 
 template <DType T, int P, int N>
 POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t* high, size_t stride, uint32_t step,
                            VI (*sums)[kVectors]) {
-  plane_sums<T, P, N>(codes, low, stride, step, sums);
+  plane_sums<T, N>(codes, low, stride, step, sums);
   if constexpr (P == 2) {
     VI h[N][2];
-    plane_sums<T, P, N>(codes, high, stride, step, h);
+    plane_sums<T, N>(codes, high, stride, step, h);
     for (int t = 0; t < N; ++t)
       for (int i = 0; i < 2; ++i)
         sums[t][i] =
@@ -131,8 +130,6 @@ POP_INLINE void block_sums(const uint8_t* codes, const int8_t* low, const int8_t
 }
 POP_INLINE VI add_constant(VI v, int c) { return _mm256_add_epi32(v, _mm256_set1_epi32(c)); }
 POP_INLINE VF to_float(VI v) { return _mm256_cvtepi32_ps(v); }
-template <DType T>
-constexpr int kCodeBias = T == DType::Q4_0 ? 8 : 0;
 #endif
 
 // N rows of x from row r on, all blocks of the tile.
@@ -148,19 +145,26 @@ void add_integer(const IntegerTile& tile, int first, int count, const Acts& x, i
       Outputs::load_row(out, r + t, y[t]);
     }
   }
-  for (int b = 0; b < count; ++b) {
+  constexpr int kParts = kHalves<T>;
+  for (int part = 0; part < kParts * count; ++part) {
     VI s[N][kVectors];
-    const size_t at = tile.places.first[b];
-    block_sums<T, P, N>(tile.codes + b * 8 * 64, a.low + at, P == 2 ? a.high + at : nullptr, x.stride,
-                        tile.places.step[b], s);
+    const int b = part / kParts;
+    const size_t step = tile.places.step[b];
+    const size_t at = tile.places.first[b] + size_t(part % kParts * kWords<T>) * step;
+    block_sums<T, P, N>(tile.codes + part * kWords<T> * 64, a.low + at, P == 2 ? a.high + at : nullptr, x.stride,
+                        uint32_t(step), s);
     for (int i = 0; i < kVectors; ++i) {
-      const VF scale = load(tile.scales + b * kTileRows + i * kLanes);
+      const VF scale = load(tile.scales + part * kTileRows + i * kLanes);
       for (int t = 0; t < N; ++t) {
         const size_t value = size_t(t) * values + size_t(first + b);
         VI sum = s[t][i];
-        if constexpr (kCodeBias<T> != 0) sum = add_constant(sum, -kCodeBias<T> * a.sum[value]);
+        if constexpr (kZeroCode<T> != 0) {
+          int of_x = a.sum[value];
+          if constexpr (kParts == 2) of_x = part % 2 == 0 ? a.half_sum[value] : of_x - a.half_sum[value];
+          sum = add_constant(sum, -kZeroCode<T> * of_x);
+        }
         y[t][i] = fma(to_float(sum), mul(scale, broadcast(a.scale + value)), y[t][i]);
-        if constexpr (T == DType::Q4_1)
+        if constexpr (has_mins(block_format(T).scales))
           y[t][i] = fma(load(tile.mins + b * kTileRows + i * kLanes), broadcast(a.scaled_sum + value), y[t][i]);
       }
     }
@@ -336,11 +340,7 @@ namespace {
 template <DType T>
 void columns_block_type(const Matrix& w, const Acts& x, int row0, int row1, float* y, size_t ldy) {
   if (x.type != ActType::I8 && x.type != ActType::I16) return columns_float<T>(w, x, row0, row1, y, ldy);
-  if constexpr (T == DType::Q8_0 || T == DType::Q4_0 || T == DType::Q4_1) {
-    (x.type == ActType::I8 ? columns_integer<T, 1> : columns_integer<T, 2>)(w, x, row0, row1, y, ldy);
-  } else {  // types without a tile of codes: row by row
-    for (int r = 0; r < x.n; ++r) axpy_columns(w, x, r, {nullptr, w.cols}, 0, w.cols, row0, row1, y + size_t(r) * ldy);
-  }
+  (x.type == ActType::I8 ? columns_integer<T, 1> : columns_integer<T, 2>)(w, x, row0, row1, y, ldy);
 }
 
 }  // namespace

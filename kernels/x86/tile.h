@@ -1,7 +1,7 @@
 // Prefill: 16 rows of W, a stretch of columns, unpacked once for all rows of x into a tile whose vectors hold one column (or
 // four neighbouring ones, as bytes) of the 16 rows. Sums then need no shuffles: a lane is an output.
 #pragma once
-#include "kernels/x86/unpack.h"
+#include "kernels/x86/columns.h"
 
 namespace pop::POP_ISA {
 namespace {
@@ -17,9 +17,9 @@ struct CodePlaces {
 
 struct IntegerTile {
   alignas(
-      64) uint8_t codes[kTileBlocks * 8 * kTileRows * 4];  // [block][s][row][4 columns]; Q8_0 biased by 128 if kBiased
-  alignas(64) float scales[kTileBlocks * kTileRows];       // [block][row]
-  alignas(64) float mins[kTileBlocks * kTileRows];
+      64) uint8_t codes[kTileBlocks * 8 * kTileRows * 4];  // [block][s][row][4 columns]; signed ones biased if kBiased
+  alignas(64) float scales[kTileBlocks * 2 * kTileRows];   // [block][half, if they have one each][row]
+  alignas(64) float mins[kTileBlocks * kTileRows];         // [block][row]
   CodePlaces places;
 };
 
@@ -123,41 +123,32 @@ void unpack_tile(const uint8_t* const* rows, int cols, int first, int count, Int
   if constexpr (T == DType::Q4_1) unpack_halves(rows, scales + 2 * size_t(group.n), count, tile.mins);
 }
 
-// Codes of rows row .. row + 15 (row a multiple of 16) of one column, one byte each.
-template <DType T>
-POP_INLINE __m128i column_codes(const uint8_t* column, int row) {
-  if constexpr (!kFourBit<T>) {
-    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(column + row));
-    return kBiased ? _mm_xor_si128(v, _mm_set1_epi8(-128)) : v;
-  }
-  const __m256i words = _mm256_srl_epi16(load256(column + row / 64 * 32), _mm_cvtsi32_si128(row % 64 / 16 * 4));
-  const __m256i v = _mm256_and_si256(words, _mm256_set1_epi16(15));
-  return _mm_packus_epi16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-}
-
-// Blocks first .. first + count of rows row .. row + 15 in Columns (regular).
+// Blocks first .. first + count of rows row .. row + 15 in Columns.
 template <DType T>
 void unpack_tile_columns(const Matrix& w, int row, int first, int count, IntegerTile& tile) {
-  const size_t padded = size_t((w.rows + 63) / 64 * 64);
-  const size_t header = padded * (T == DType::Q4_1 ? 4 : 2), column = kFourBit<T> ? padded / 2 : padded;
+  const ColumnShape shape = shape_of<T>(w);
   for (int b = 0; b < count; ++b) {
-    const uint8_t* block = w.data + size_t(first + b) * (header + 32 * column);
+    const int block = (first + b) * kBlockElems;
+    const uint8_t* header = header_of(shape, block);
+    const auto codes = [&](int column) __attribute__((always_inline)) {
+      const __m128i v = column_codes<T>(column_of(shape, header, block + column), row, size_t(shape.padded_rows));
+      return kSignedCodes<T> && kBiased ? _mm_xor_si128(v, _mm_set1_epi8(-128)) : v;
+    };
     for (int s = 0; s < 8; ++s) {
-      const uint8_t* p = block + header + 4 * size_t(s) * column;
-      const __m128i a = column_codes<T>(p, row), c = column_codes<T>(p + 2 * column, row);
-      const __m128i d = column_codes<T>(p + 3 * column, row), e = column_codes<T>(p + column, row);
-      const __m128i ab0 = _mm_unpacklo_epi8(a, e), ab1 = _mm_unpackhi_epi8(a, e);
-      const __m128i cd0 = _mm_unpacklo_epi8(c, d), cd1 = _mm_unpackhi_epi8(c, d);
+      const __m128i c0 = codes(4 * s), c1 = codes(4 * s + 1), c2 = codes(4 * s + 2), c3 = codes(4 * s + 3);
+      const __m128i a0 = _mm_unpacklo_epi8(c0, c1), a1 = _mm_unpackhi_epi8(c0, c1);
+      const __m128i b0 = _mm_unpacklo_epi8(c2, c3), b1 = _mm_unpackhi_epi8(c2, c3);
       uint8_t* out = tile.codes + (b * 8 + s) * 64;
-      store256(out, _mm256_set_m128i(_mm_unpackhi_epi16(ab0, cd0), _mm_unpacklo_epi16(ab0, cd0)));
-      store256(out + 32, _mm256_set_m128i(_mm_unpackhi_epi16(ab1, cd1), _mm_unpacklo_epi16(ab1, cd1)));
+      store256(out, _mm256_set_m128i(_mm_unpackhi_epi16(a0, b0), _mm_unpacklo_epi16(a0, b0)));
+      store256(out + 32, _mm256_set_m128i(_mm_unpackhi_epi16(a1, b1), _mm_unpacklo_epi16(a1, b1)));
     }
-    const uint16_t* halves = reinterpret_cast<const uint16_t*>(block) + row;
-    for (int i = 0; i < kTileRows; i += kLanes) {
-      store(tile.scales + b * kTileRows + i, from_half(halves + i));
-      if constexpr (T == DType::Q4_1) store(tile.mins + b * kTileRows + i, from_half(halves + padded + i));
-    }
-    tile.places.first[b] = uint32_t((first + b) * 32);
+    for (int h = 0; h < kHalves<T>; ++h)
+      for (int i = 0; i < kTileRows; i += kLanes) {
+        const RowScales scales = row_scales<T>(header, block + 16 * h, row + i, shape.padded_rows);
+        store(tile.scales + (b * kHalves<T> + h) * kTileRows + i, scales.scale);
+        if constexpr (has_mins(block_format(T).scales)) store(tile.mins + b * kTileRows + i, scales.min);
+      }
+    tile.places.first[b] = uint32_t(block);
     tile.places.step[b] = 4;
   }
 }
