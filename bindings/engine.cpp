@@ -31,8 +31,8 @@ struct PyEngine {
   [[maybe_unused]] const auto& [model, threads, isa, activations, kv, context, prefill_chunk, layout, methods, bos,
                                 full_hash, text_only, load_as, cache, on_load] = engine;
   [[maybe_unused]] const auto& [method, ratio, ffn_sparsity, ratio_of, gamma, metric, decode_metric, norm, prefill,
-                                plus_rule, min_tokens, few_tokens, match, repaired, calibration, partition,
-                                random_every, seed, pack] = prune;
+                                plus_rule, min_tokens, few_tokens, match, repaired, calibration, partition, refresh,
+                                refresh_last, random_every, seed, pack] = prune;
 }
 
 void load(PyEngine* self, const Path& model, int threads, int ctx, std::string isa, std::string activations,
@@ -73,7 +73,8 @@ auto with_settings(PyEngine& engine, std::string method, std::optional<double> r
                    const Word& metric, const Word& decode_metric, const Word& norm, const Word& prefill,
                    const Word& plus_rule, std::optional<int> min_tokens, const Word& few_tokens, const Word& match,
                    const Word& repaired, const std::optional<Path>& calibration, const Word& partition,
-                   const Word& random_every, std::optional<uint64_t> seed, bool pack) {
+                   std::optional<int> refresh, std::optional<int> refresh_last, const Word& random_every,
+                   std::optional<uint64_t> seed, bool pack) {
   return run(engine, PruneSettings{.method = std::move(method),
                                    .ratio = ratio,
                                    .ffn_sparsity = ffn_sparsity,
@@ -90,6 +91,8 @@ auto with_settings(PyEngine& engine, std::string method, std::optional<double> r
                                    .repaired = repaired.value_or(""),
                                    .calibration = calibration.value_or(Path()).string(),
                                    .partition = partition.value_or(""),
+                                   .refresh = refresh,
+                                   .refresh_last = refresh_last,
                                    .random_every = random_every.value_or(""),
                                    .seed = seed,
                                    .pack = pack});
@@ -101,8 +104,8 @@ void def_with_settings(Class& c, const char* name, Function function, const char
   c.def(name, function, "method"_a = "dense", "ratio"_a = none, nb::kw_only(), "ffn_sparsity"_a = none,
         "ratio_of"_a = none, "gamma"_a = none, "metric"_a = none, "decode_metric"_a = none, "norm"_a = none,
         "prefill"_a = none, "plus_rule"_a = none, "min_tokens"_a = none, "few_tokens"_a = none, "match"_a = none,
-        "repaired"_a = none, "calibration"_a = none, "partition"_a = none, "random_every"_a = none, "seed"_a = none,
-        "pack"_a = true, doc);
+        "repaired"_a = none, "calibration"_a = none, "partition"_a = none, "refresh"_a = none, "refresh_last"_a = none,
+        "random_every"_a = none, "seed"_a = none, "pack"_a = true, doc);
 }
 
 PySession session(PyEngine& self, const PruneSettings& settings) {
@@ -154,7 +157,8 @@ method: a name of popcpp.methods(). ratio: share of the blocks' weights to prune
 channels. ratio_of: blocks, active, total. gamma: width of the candidate region. metric, decode_metric: down, gate-up.
 norm: "1", "2", "max". prefill: dense, pruned. plus_rule (pop+): sites, prompt. min_tokens, few_tokens (layer, dense): of
 experts that few tokens of the prompt went through. match: read as much per token as this method at `ratio`.
-repaired (tyr): model, bf16, the type of its weights. calibration: file of statistics of a text (Engine.calibrate). partition: sequence, shared. random_every: sequence, token.
+repaired (tyr): model, bf16, the type of its weights. calibration: file of statistics of a text (Engine.calibrate). partition: sequence, shared. refresh, refresh_last: decide anew
+after so many tokens of the answer, from the last so many of them. random_every: sequence, token.
 seed: of a random mask. pack: copy reachable channels together where it pays; changes no bit of the result.
 An option that does not apply to the method is an error; docs/pruning.md explains them.)";
 

@@ -84,6 +84,8 @@ void bind_plans(nb::module_& m) {
       .def_ro("plus_rule", &PrunePlanInfo::plus_rule)
       .def_ro("min_tokens", &PrunePlanInfo::min_tokens)
       .def_ro("few_tokens", &PrunePlanInfo::few_tokens)
+      .def_ro("refresh", &PrunePlanInfo::refresh)
+      .def_ro("refresh_last", &PrunePlanInfo::refresh_last)
       .def_ro("repaired", &PrunePlanInfo::repaired)
       .def_ro("calibration", &PrunePlanInfo::calibration)
       .def_ro("dense_bytes", &PrunePlanInfo::dense_bytes, "Weights that a token of the dense model reads.")
@@ -124,6 +126,8 @@ void bind_results(nb::module_& m) {
       .def_ro("decode_s", &Timing::decode_s)
       .def_ro("pack_s", &Timing::pack_s, "Share of partition_s.")
       .def_ro("select_s", &Timing::select_s, "Share of decode_s.")
+      .def_ro("refresh_s", &Timing::refresh_s, "Share of decode_s.")
+      .def_ro("refreshed_tokens", &Timing::refreshed_tokens, "Read again by all weights; not counted in reads.")
       .def_ro("prefill_tokens", &Timing::prefill_tokens)
       .def_ro("decode_tokens", &Timing::decode_tokens);
   nb::class_<SessionMemory>(m, "SessionMemory", "Bytes that a conversation holds beside the weights.")

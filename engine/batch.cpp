@@ -74,6 +74,11 @@ BatchResult Session::Impl::generate_batch(std::span<const std::vector<int32_t>> 
     for (size_t i = 0; i < prompts.size(); ++i) result.answers[i].ids.push_back(next[i]);
     if (step + 1 == tokens) break;
     if (asked_to_stop(hooks)) return result;
+    for (size_t i = 0; refresh_due(step) && i < prompts.size(); ++i) {
+      std::vector<int32_t> ids = prompts[i];
+      ids.insert(ids.end(), result.answers[i].ids.begin(), result.answers[i].ids.end() - 1);
+      refresh(sequences[i], ids, run, result.timing);
+    }
     rows.clear();
     for (size_t i = 0; i < prompts.size(); ++i) rows.push_back({&sequences[i], next[i], true});
     forward(*engine.model, run, engine.scratch(int(rows.size())), Phase::Decode, rows, greedy_into(0));

@@ -63,6 +63,8 @@ struct Generation::Impl {
       fail("prompt: expected at most {} tokens (--ctx), found {}", engine_.info.context, prompt.size());
     if (options.repeat_context > engine_.info.context)
       fail("repeat-context: expected at most {} (--ctx), found {}", engine_.info.context, options.repeat_context);
+    if (options.repeat_context > 0 && session.plan.refresh > 0)
+      fail("repeat-context: expected a session without refresh, found {}", session.plan.refresh);
     if (options.max_tokens < 0) fail("max-tokens: expected 0 or more, found {}", options.max_tokens);
     check_ids(prompt, engine_.model->spec.vocab);
     if (options.hooks.observer != nullptr) run_.listener = &observation_;
@@ -185,6 +187,10 @@ struct Generation::Impl {
     Sequence& sequence = session_.sequence;
     const ForwardRow row{&sequence, id, true};
     try {
+      if (session_.refresh_due(result.timing.decode_tokens)) {
+        session_.prefilled.clear();  // of what the policy has seen, the next prompt may be no continuation
+        session_.refresh(sequence, std::span(seen_).first(seen_.size() - 1), run_, result.timing);
+      }
       forward(*engine_.model, run_, engine_.scratch(1), Phase::Decode, {&row, 1}, keep_logits(sequence.length));
       ++result.timing.decode_tokens;
     } catch (const PassInterrupted&) {

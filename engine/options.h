@@ -44,9 +44,12 @@ struct PruneSettings {
   std::string repaired{};                 // tyr: model | bf16, the type of the repaired weights
   std::string calibration{};              // file of Engine::calibrate, for methods that need one
   std::string partition{};                // sequence | shared: one for all texts of a batch, from all of them
-  std::string random_every{};             // random: sequence | token
-  std::optional<uint64_t> seed{};         // random
-  bool pack = true;                       // copy reachable channels together after the prefill where it pays
+  // After every `refresh` decoded tokens the last `refresh_last` of them are read again as prompt is, by all weights: what they
+  // left in the cache is replaced, and what the prompt decided is decided anew, from prompt and them. Not given: never; all.
+  std::optional<int> refresh{}, refresh_last{};
+  std::string random_every{};      // random: sequence | token
+  std::optional<uint64_t> seed{};  // random
+  bool pack = true;                // copy reachable channels together after the prefill where it pays
 };
 
 struct SamplingOptions {

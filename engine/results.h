@@ -9,9 +9,10 @@ namespace pop {
 
 struct PrunePlanInfo {  // what the settings came to
   std::string method, ratio_of, metric, decode_metric, norm, prefill, plus_rule, few_tokens;
-  std::string repaired;     // tyr: model, bf16
-  int min_tokens = 0;       // 0 and few_tokens "": there are no experts, or it does not apply
-  std::string calibration;  // the text that it rests on; "": none
+  std::string repaired;               // tyr: model, bf16
+  int min_tokens = 0;                 // 0 and few_tokens "": there are no experts, or it does not apply
+  int refresh = 0, refresh_last = 0;  // decoded tokens; 0: never
+  std::string calibration;            // the text that it rests on; "": none
   double ratio = 0, ffn_sparsity = 0, gamma = 0, level = 0;  // level (pop+): share skipped on the prompt's own scores
   // Weight bytes of a decoded token by the formulas of the methods (docs/pruning.md), head included: all weights, the
   // method's, and the method's if its candidates cost nothing.
@@ -53,6 +54,8 @@ struct ProfilePart {  // of the wall time; sync: the calling thread waited for t
 struct Timing {
   double prefill_s = 0, partition_s = 0, decode_s = 0;  // partition_s includes packing
   double pack_s = 0, select_s = 0;                      // shares of partition_s and decode_s
+  double refresh_s = 0;                                 // share of decode_s
+  int refreshed_tokens = 0;                             // read again; not counted in reads, which are decode's
   int prefill_tokens = 0, decode_tokens = 0;            // tokens computed in each phase
 };
 

@@ -16,9 +16,10 @@ struct ScoreJob {
   const ScoreRequest* request;
   ScoreResult* result;
   Sequence* sequence;
-  int index;     // among all requests
-  int split;     // tokens of prefill
-  int next = 0;  // first token not yet computed
+  int index;          // among all requests
+  int split;          // tokens of prefill
+  int next = 0;       // first token not yet computed
+  int refreshed = 0;  // where it stood at the last refresh
   StreamHash hash;
 
   int size() const { return int(request->ids.size()); }
@@ -78,18 +79,20 @@ void check_request(const ScoreRequest& request, size_t index, int vocab, int con
 // Passes over some jobs: of at most `most` rows, at most `each` of one sequence.
 class ScoreRun {
  public:
-  ScoreRun(Engine::Impl& engine, RunContext& run, const RunHooks& hooks, int64_t total)
-      : engine_(engine), run_(run), hooks_(hooks), total_(total) {}
+  ScoreRun(Session::Impl& session, RunContext& run, const RunHooks& hooks, int64_t total)
+      : session_(session), engine_(session.engine), run_(run), hooks_(hooks), total_(total) {}
 
   // One phase of the jobs to its end. False: interrupted.
   bool advance(std::span<ScoreJob> jobs, Phase phase, int most, int each) {
-    Activations& scratch = engine_.scratch(most);
     for (;;) {
+      if (phase == Phase::Decode && !refresh(jobs)) return false;
       rows_.clear();
       owners_.clear();
       for (ScoreJob& job : jobs) {
         const int end = phase == Phase::Prefill ? job.split : job.size();
-        const int take = std::min({end - job.next, most - int(rows_.size()), each});
+        int take = std::min({end - job.next, most - int(rows_.size()), each});
+        if (phase == Phase::Decode && refresh_every() > 0)  // none beyond the next refresh
+          take = std::min(take, refresh_every() - (job.next - job.split) % refresh_every());
         for (int i = 0; i < take; ++i, ++job.next) {
           rows_.push_back({job.sequence, job.request->ids[size_t(job.next)], job.wants(job.next)});
           owners_.push_back({&job, job.next});
@@ -98,7 +101,7 @@ class ScoreRun {
       if (rows_.empty()) return true;
       if (interrupted()) return false;
       try {
-        forward(*engine_.model, run_, scratch, phase, rows_, [&](int row, std::span<const float> logits) {
+        forward(*engine_.model, run_, engine_.scratch(most), phase, rows_, [&](int row, std::span<const float> logits) {
           const auto& [job, position] = owners_[size_t(row)];
           take_logits(*job, position, logits, engine_.kernels);
           if (hooks_.on_logits) hooks_.on_logits(job->index, position, logits);
@@ -113,6 +116,23 @@ class ScoreRun {
   bool interrupted() const { return hooks_.interrupted && hooks_.interrupted(); }
 
  private:
+  int refresh_every() const { return session_.plan.refresh; }
+  // Of the jobs that have come to their next one. False: interrupted.
+  bool refresh(std::span<ScoreJob> jobs) {
+    for (ScoreJob& job : jobs) {
+      if (!session_.refresh_due(job.next - job.split) || job.next == job.refreshed || job.next == job.size()) continue;
+      if (interrupted()) return false;
+      try {
+        session_.refresh(*job.sequence, std::span(job.request->ids).first(size_t(job.next)), run_, job.result->timing);
+      } catch (const PassInterrupted&) {
+        return false;
+      }
+      job.refreshed = job.next;
+    }
+    return true;
+  }
+
+  Session::Impl& session_;
   Engine::Impl& engine_;
   RunContext& run_;
   const RunHooks& hooks_;
@@ -177,7 +197,7 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
   RunContext run = engine.run_context(&hooks.interrupted);
   Observation observation(hooks.observer, *engine.model);
   if (hooks.observer != nullptr) run.listener = &observation;
-  ScoreRun scorer(engine, run, hooks, total);
+  ScoreRun scorer(*this, run, hooks, total);
   start_watch(hooks, *engine.pool, run.watch);
 
   bool going = true;
@@ -195,6 +215,7 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
                       int(first + i),
                       request.split < 0 ? size : request.split,
                       0,
+                      0,
                       {}});
     }
     share_partition({sequences.data(), count});
@@ -203,7 +224,9 @@ std::vector<ScoreResult> Session::Impl::score(std::span<const ScoreRequest> requ
       ScoreResult& r = *job.result;
       r.logits_hash = job.hash.hex();
       r.reads = engine.read_stats(*job.sequence);
+      const Timing own = r.timing;
       r.timing = timing;
+      r.timing.refresh_s = own.refresh_s, r.timing.refreshed_tokens = own.refreshed_tokens;
       r.timing.prefill_tokens = job.split, r.timing.decode_tokens = job.size() - job.split;
       if (!going) continue;
       r.finish_reason = "complete";

@@ -77,7 +77,22 @@ Session::Impl::Impl(Engine::Impl& e, const PruneSettings& settings)
     fail("--partition: shared needs prompts computed whole, as --prefill pruned does not");
   if (shared_partition && policy->prunes() && policy->begin()->gate_first())
     fail("--partition: shared needs a method that chooses for a batch, {} looks at each text's own gates", p.method);
+  take_refresh(settings);
   plan_bytes(p);
+}
+
+void Session::Impl::take_refresh(const PruneSettings& settings) {
+  if (!settings.refresh) {
+    if (settings.refresh_last) fail("--refresh-last: expected --refresh beside it");
+    return;
+  }
+  plan.refresh = *settings.refresh;
+  plan.refresh_last = settings.refresh_last.value_or(plan.refresh);
+  if (plan.refresh < 1) fail("--refresh: expected 1 or more tokens, found {}", plan.refresh);
+  if (plan.refresh_last < 1 || plan.refresh_last > plan.refresh)
+    fail("--refresh-last: expected 1 to {} tokens (--refresh), found {}", plan.refresh, plan.refresh_last);
+  if (shared_partition) fail("--refresh: expected partitions of one sequence each, --partition shared has one for all");
+  if (prefill_is_pruned()) fail("--refresh: expected --prefill dense: what it decides from, all weights have computed");
 }
 
 void Session::Impl::plan_bytes(const PrunePlan& p) {
@@ -134,6 +149,25 @@ void Session::Impl::end_prefill(Sequence& s, int tokens_to_come, const Observati
     timing.pack_s += since(before);
   }
   timing.partition_s += since(start);
+}
+
+void Session::Impl::refresh(Sequence& s, std::span<const int32_t> ids, RunContext& run, Timing& timing) {
+  const Clock::time_point start = Clock::now();
+  const std::span<const int32_t> last = ids.last(size_t(plan.refresh_last));
+  s.length -= int(last.size());
+  s.use_packed = false;
+  const auto chunk = size_t(engine.options.prefill_chunk);
+  std::vector<ForwardRow> rows;
+  for (size_t at = 0; at < last.size(); at += rows.size()) {
+    rows.clear();
+    for (const int32_t id : last.subspan(at, std::min(chunk, last.size() - at))) rows.push_back({&s, id, false});
+    forward(*engine.model, run, engine.scratch(int(rows.size())), Phase::Prefill, rows, {});
+  }
+  s.policy->partition();
+  s.forget_bytes();
+  if (pack && packing_pays(*engine.model, plan.refresh)) pack_ffn(*engine.model, s, *engine.pool);
+  timing.refreshed_tokens += int(last.size());
+  timing.refresh_s += since(start);
 }
 
 SessionMemory Session::Impl::memory() const {

@@ -65,6 +65,8 @@ PruneOptions prune_options(const PruneSettings& s, uint64_t total_weights) {
   if (!s.few_tokens.empty())
     o.few_tokens =
         choose<FewTokens, 2>("few-tokens", s.few_tokens, {{{"layer", FewTokens::Layer}, {"dense", FewTokens::Dense}}});
+  o.refresh = s.refresh.has_value();
+  o.refresh_last = s.refresh_last.has_value();
   if (s.seed) o.seed = *s.seed;
   if (!s.random_every.empty())
     o.random_every = choose<RandomEvery, 2>("random-every", s.random_every,

@@ -118,7 +118,8 @@ struct PruneOptions {
   uint64_t seed = 1;                               // `random`
   RandomEvery random_every = RandomEvery::Sequence;
   PlusRule plus_rule = PlusRule::Sites;
-  RepairedAs repaired = RepairedAs::Model;  // tyr
+  RepairedAs repaired = RepairedAs::Model;     // tyr
+  bool refresh = false, refresh_last = false;  // given: the engine calls partition() again during the answer
 };
 
 // What the options came to; printed with every result.

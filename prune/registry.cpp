@@ -10,23 +10,23 @@
 namespace pop {
 namespace {
 
-constexpr const char* kPopOptions[] = {"ratio",         "ffn-sparsity", "ratio-of", "gamma",      "metric",
-                                       "decode-metric", "norm",         "prefill",  "min-tokens", "few-tokens"};
-constexpr const char* kFixedOptions[] = {"ratio", "ffn-sparsity", "ratio-of",   "metric",
-                                         "norm",  "prefill",      "min-tokens", "few-tokens"};
-constexpr const char* kFullOptions[] = {"ratio", "ffn-sparsity", "ratio-of",   "metric",    "decode-metric",
-                                        "norm",  "prefill",      "min-tokens", "few-tokens"};
+constexpr const char* kPopOptions[] = {"ratio", "ffn-sparsity", "ratio-of",   "gamma",      "metric",  "decode-metric",
+                                       "norm",  "prefill",      "min-tokens", "few-tokens", "refresh", "refresh-last"};
+constexpr const char* kFixedOptions[] = {"ratio",   "ffn-sparsity", "ratio-of",   "metric",  "norm",
+                                         "prefill", "min-tokens",   "few-tokens", "refresh", "refresh-last"};
+constexpr const char* kFullOptions[] = {"ratio",   "ffn-sparsity", "ratio-of",   "metric",  "decode-metric", "norm",
+                                        "prefill", "min-tokens",   "few-tokens", "refresh", "refresh-last"};
 constexpr const char* kRandomOptions[] = {"ratio",   "ffn-sparsity", "ratio-of",    "match",
                                           "prefill", "seed",         "random-every"};
 constexpr const char* kStaticOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "prefill"};
 constexpr const char* kCalibratedOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "prefill", "calibration"};
 constexpr const char* kTyrOptions[] = {"prefill", "calibration", "repaired"};
-constexpr const char* kPromptMaskOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match"};
+constexpr const char* kPromptMaskOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "refresh", "refresh-last"};
 constexpr const char* kProbeOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "match", "calibration"};
 constexpr const char* kCatsOptions[] = {"ratio", "ffn-sparsity", "ratio-of", "calibration"};
 constexpr const char* kCalibratedColumnOptions[] = {"ratio", "ratio-of", "match", "calibration"};
 constexpr const char* kColumnOptions[] = {"ratio", "ratio-of", "match"};
-constexpr const char* kPlusOptions[] = {"ratio", "ratio-of", "match", "plus-rule"};
+constexpr const char* kPlusOptions[] = {"ratio", "ratio-of", "match", "plus-rule", "refresh", "refresh-last"};
 
 constexpr const char* kCalibrationText = "calibration text";
 
@@ -112,6 +112,8 @@ void check_options(const MethodInfo& method, const PruneOptions& o) {
                                                 {"plus-rule", o.plus_rule != PlusRule::Sites},
                                                 {"random-every", o.random_every != RandomEvery::Sequence},
                                                 {"repaired", o.repaired != RepairedAs::Model},
+                                                {"refresh", o.refresh},
+                                                {"refresh-last", o.refresh_last},
                                                 {"calibration", o.calibration != nullptr}};
   for (const auto& option : given) {
     const auto applies = [&](const char* name) { return std::string_view(name) == option.first; };

@@ -65,6 +65,7 @@ PruneSettings settings_for(const BenchArgs& args, const std::string& method, dou
       if (option == "match") out.match = all.match;
       if (option == "plus-rule") out.plus_rule = all.plus_rule;
       if (option == "repaired") out.repaired = all.repaired;
+      if (option == "refresh") out.refresh = all.refresh, out.refresh_last = all.refresh_last;
       if (option == "min-tokens") out.min_tokens = all.min_tokens;
       if (option == "few-tokens") out.few_tokens = all.few_tokens;
       if (option == "random-every") out.random_every = all.random_every;

@@ -78,6 +78,8 @@ PruneSettings PruneArgs::resolved(std::optional<uint64_t> seed) const {
                                                 {"--random-every", !s.random_every.empty()},
                                                 {"--partition", !s.partition.empty()},
                                                 {"--repaired", !s.repaired.empty()},
+                                                {"--refresh", s.refresh.has_value()},
+                                                {"--refresh-last", s.refresh_last.has_value()},
                                                 {"--calibration", !s.calibration.empty()}};
   for (const auto& [name, present] : given)
     if (present && s.method == "dense")
@@ -236,6 +238,16 @@ void add_prune_options(CLI::App& app, PruneArgs& args) {
        "tyr: type of the repaired weights, that of the model's or bf16 [model]");
   text("--partition", s.partition, "WHOSE", {"sequence", "shared"},
        "In a batch: one partition per sequence, or one shared by all [sequence]");
+  app.add_option("--refresh", s.refresh,
+                 "Every N tokens of the answer decide anew, from prompt and answer, what is left out [never]")
+      ->option_text("N")
+      ->check(whole_in(1, 1 << 24))
+      ->group(group);
+  app.add_option("--refresh-last", s.refresh_last,
+                 "The last M of those tokens, read again by all weights, are what it decides from [all N]")
+      ->option_text("M")
+      ->check(whole_in(1, 1 << 24))
+      ->group(group);
   text("--random-every", s.random_every, "WHEN", {"sequence", "token"},
        "random: a new mask per sequence, token [sequence]");
   app.add_flag("--no-pack", args.no_pack, "Use the chosen channels in place; changes no bit of the result")

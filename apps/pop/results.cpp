@@ -29,6 +29,8 @@ void add_common(Json& json, const ModelInfo& info, const PrunePlanInfo& plan, co
   json["repaired"] = word(plan.repaired);
   json["few_tokens"] = word(plan.few_tokens);
   json["min_tokens"] = plan.few_tokens.empty() ? Json() : Json(plan.min_tokens);
+  json["refresh"] = plan.refresh > 0 ? Json(plan.refresh) : Json(nullptr);
+  json["refresh_last"] = plan.refresh > 0 ? Json(plan.refresh_last) : Json(nullptr);
   json["level"] = plan.level;
   json["calibration"] = word(plan.calibration);
   json["isa"] = info.isa;
@@ -75,6 +77,7 @@ Json run_json(const ModelInfo& info, const PrunePlanInfo& plan, const GenerateRe
                     {"prefill_s", t.prefill_s},
                     {"partition_s", t.partition_s},
                     {"decode_s", t.decode_s},
+                    {"refresh_s", t.refresh_s},
                     {"prefill_tokens_per_s", rate(t.prefill_tokens, t.prefill_s)},
                     {"decode_tokens_per_s", rate(t.decode_tokens, t.decode_s)}};
   json["logits_hash"] = result.logits_hash;

@@ -124,7 +124,7 @@ def test_prompts_of_every_kind(engine):
 OPTIONS = {  # a value of each that differs from the default
     "ratio": 0.25, "ffn_sparsity": 0.4, "ratio_of": "total", "gamma": 0.3, "metric": "gate-up", "decode_metric": "gate-up",
     "norm": "1", "prefill": "pruned", "min_tokens": 2, "few_tokens": "dense", "match": "pop", "plus_rule": "prompt",
-    "random_every": "token", "seed": 5, "repaired": "bf16"}
+    "random_every": "token", "seed": 5, "repaired": "bf16", "refresh": 9, "refresh_last": 4}
 
 
 def stub():
@@ -159,8 +159,10 @@ def test_every_option_of_every_method(tmp_path):
             if option == "calibration" or (option == "match" and "ratio" not in method.options):
                 continue
             value = OPTIONS[option]
-            plan = engine.session(method.name, **base, **{option: value}).plan
-            if option in ("ffn_sparsity", "gamma", "metric", "norm", "prefill", "min_tokens", "few_tokens", "plus_rule", "ratio_of", "repaired"):
+            beside = {"refresh": 8} if option == "refresh_last" else {}
+            plan = engine.session(method.name, **base, **beside, **{option: value}).plan
+            if option in ("ffn_sparsity", "gamma", "metric", "norm", "prefill", "min_tokens", "few_tokens", "plus_rule", "ratio_of", "repaired", "refresh",
+                          "refresh_last"):
                 assert getattr(plan, option) == value, (method.name, option)
         if base:
             assert dense.session(method.name, **base).plan.calibration.startswith("numbers")
