@@ -29,6 +29,7 @@ SETS = ["peers", "types", "pop", "context", "batch", "ratio", "paper", "moe", "k
 DEFAULT_MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 TYPES = ["f16", "bf16", "q8_0", "q4_0", "q4_1", "q4_k", "q5_k", "q6_k", "iq4_nl"]
 MIXTURES = [("qwen3-30b-a3b", 8), ("qwen1.5-moe-a2.7b", 8)]  # shape, layers; 3.2 and 2.9 GB
+BESIDE_MIXTURES = [("qwen2.5-7b", 8)]  # a dense model of the size, without llama.cpp beside it
 PAPER_METHODS = "dense,pop:0.2,pop:0.4,fixed:0.2,fixed:0.4,full:0.2,full:0.4"
 PAPER_PLUS = "dense,pop+:0.2,pop+:0.4"
 
@@ -124,6 +125,7 @@ class Runner:
         mixtures, rounds = MIXTURES[:1] if self.options.quick else MIXTURES, 1 if self.options.quick else 3
         for shape, layers in mixtures:
             self.run([*self.compare(csv, systems), "--shapes", f"{shape}:q4_0:{layers}", "-t", 2, "-n", 32, "-r", rounds], measured=False)
+        for shape, layers in [*mixtures, *([] if self.options.quick else BESIDE_MIXTURES)]:
             for name, method in (("rows", "pop"), ("columns", "pop+")):
                 self.decode(f"moe-{shape}-{name}", (shape, "q4_0", layers), "--methods", f"dense,{method}:0.2,{method}:0.4", "-t", 2,
                             "-p", 128, "-n", 48, "--rounds", rounds)

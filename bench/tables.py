@@ -131,6 +131,21 @@ def moe(folder=RESULTS):
     return [row[:3] + more + row[3:] for row, more in zip(table, realised)]
 
 
+def kernels(folder=RESULTS):
+    """What a token's and a prompt's products reach, a row for each type of weights and of activations."""
+    lines = read("kernels.csv", folder)
+    if not lines:
+        return None
+    found = {}
+    for line in lines:
+        kernel, weights, activations = line["kernel"].split("/")[:3]
+        rate = "GB/s" if line["of"] == "roof" else "Gop/s"
+        found.setdefault((weights, activations), {})[kernel] = f"{float(line[rate]):.0f} ({line['share']})" + ("*" if line[""] else "")
+    names = ["dot", "axpy", "gemm", "gemm_columns"]
+    return [["weights", "activations", "`dot`: GB/s (of roof)", "`axpy`", "`gemm`: Gop/s (of peak)", "`gemm_columns`"],
+            *([*key, *(cells.get(name, "-") for name in names)] for key, cells in found.items())]
+
+
 def paper(folder=RESULTS):
     lines = read("paper-*.csv", folder)
     if not lines:
@@ -239,7 +254,7 @@ def plot_lines():
 
 TABLES = {"peers": peers, "peers_batch": peers_batch, "systems": systems, "machine": machine, "decode": decode, "pop": pop, "moe_peers": moe_peers,
           "moe": moe, "moe_machine": lambda folder=RESULTS: machine(folder, "moe_peers", "moe"), "paper": paper,
-          "context": context, "batch": batch, "model": model}
+          "kernels": kernels,          "context": context, "batch": batch, "model": model}
 
 
 def all_of_it():

@@ -32,6 +32,7 @@ GAMMAS = [0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1]
 EQUAL_GAMMAS = [0.1, 0.8, 0.4, 0, 0.2, 1.2]
 NORMS = ["1", "2", "max"]
 PROMPTS = [1, 4, 16, 64, 256, 1024]
+REFRESHES = [(16, 16), (64, 64), (64, 16), (64, 1), (256, 256), (256, 64)]  # every N tokens, from the last M of them
 BITS = ["q2_K", "q3_K", "q4_0", "iq4_nl", "q4_K"]
 TASKS = {"arc_easy": "data/arc_easy.jsonl", "arc_challenge": "data/arc_challenge_first586.jsonl", "boolq": "data/boolq.jsonl",
          "piqa": "data/piqa.jsonl", "winogrande": "data/winogrande.jsonl", "hellaswag": "data/hellaswag_sample1000.jsonl"}
@@ -150,6 +151,16 @@ def long_runs():
             for method in ("pop", "pop+", "fixed", "full", "random")]
 
 
+def refresh_runs():
+    """Long answers: how often to decide anew, and from how many of the tokens in between."""
+    runs = []
+    for method in ("pop", "fixed", "pop+"):
+        for options in [(), *((("--refresh", str(every), "--refresh-last", str(last))) for every, last in REFRESHES)]:
+            if method == "pop" or options in ((), ("--refresh", "64", "--refresh-last", "64")):
+                runs.append(Run("refresh", "development", method, (0.2, 0.4), options, decode=512))
+    return runs
+
+
 def bits_runs():
     runs = []
     for kind in BITS:
@@ -172,7 +183,7 @@ def task_runs():
 
 
 SETS = {"main": main_runs, "equal": equal_runs, "gamma": gamma_runs, "metric": metric_runs, "prompt": prompt_runs, "bits": bits_runs,
-        "tasks": task_runs, "long": long_runs}
+        "tasks": task_runs, "long": long_runs, "refresh": refresh_runs}
 
 
 def quick(runs):

@@ -245,6 +245,25 @@ def position_table(lines):
     return table
 
 
+def refresh_table(lines):
+    """Long answers: KL by decode position, and all windows paired with the same method that never decides anew."""
+    some = pick(lines, set="refresh")
+    if not some:
+        return None
+    ranges = [part.split(":")[0] for part in some[0]["positions"].split()]
+    table = [["method", "ratio", "every", "last", "KL", *(f"tokens {name}" for name in ranges), "less than never"]]
+    for method in methods_of(some):
+        for ratio in (0.2, 0.4):
+            mine = [line for line in pick(some, method=method) if ratio_of(line) == ratio]
+            for line in mine:
+                words, never = line["options"].split(), pick(mine, options="")
+                parts = dict(part.split(":") for part in line["positions"].split())
+                less = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*records.interval(paired(never, [line]))) if words and never else "-"
+                table.append([f"`{method}`", line["ratio"], *((words[1], words[3]) if words else ("never", "-")), with_interval(line, "kl"),
+                              *(digits(parts[name]) for name in ranges), less])
+    return table
+
+
 def bits_table(lines):
     some = pick(lines, set="bits") + [line for line in pick(lines, set="main", text="wikitext2") if line["method"] in ("pop", "pop+")]
     if not pick(some, set="bits"):
@@ -289,7 +308,7 @@ TABLES = {**{f"main_{text}": (lambda lines, text=text: main_table(lines, text)) 
           "equal_0.2": lambda lines: equal_table(lines, 0.2), "equal_0.4": lambda lines: equal_table(lines, 0.4),
           "every_figure": every_figure, "readme": readme_table, "readme_words": readme_words, "gamma": lambda lines: by_option(lines, "gamma", "gamma"),
           "gamma_equal": gamma_equal_table, "metric": lambda lines: by_option(lines, "metric", "metric and norm"), "prompt": prompt_table, "long": position_table,
-          "bits": bits_table, "tasks": tasks_table, "windows": windows}
+          "refresh": refresh_table, "bits": bits_table, "tasks": tasks_table, "windows": windows}
 
 
 PLOTS = {"kl_methods": "KL over the weights read, all methods", "kl_positions": "KL by decode position", "kl_bits": "fewer bits or fewer weights"}
