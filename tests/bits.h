@@ -17,7 +17,8 @@ constexpr const char* kSource = "tests/goldens/tiny-q4_1.gguf";
   return ids;
 }
 
-[[maybe_unused]] std::string hash_of(Engine& engine, const PruneSettings& prune, std::span<const ScoreRequest> requests, int batch = 1) {
+[[maybe_unused]] std::string hash_of(Engine& engine, const PruneSettings& prune, std::span<const ScoreRequest> requests,
+                                     int batch = 1) {
   std::string joined;
   for (const ScoreResult& r : engine.session(prune)->score(requests, batch)) joined += r.logits_hash + " ";
   return joined;
