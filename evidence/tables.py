@@ -148,7 +148,7 @@ def equal_table(lines, ratio):
     return table
 
 
-README_METHODS = ["full", "pop+", "pop", "fixed", "probe", "flap", "wanda_sp", "random"]
+README_METHODS = ["full", "pop+", "teal", "wina", "pop", "fixed", "probe", "flap", "wanda_sp", "random"]
 
 
 def readme_table(lines):
@@ -300,7 +300,8 @@ def windows(lines):
     if not some:
         return None
     counts = sorted({int(line["windows"]) for line in some})
-    return (f"{' or '.join(map(str, counts))} windows of {plan.CONTEXT} + {plan.DECODE} tokens of each text, {some[0]['isa']}, activations "
+    isas = " or ".join(sorted({line["isa"] for line in some}))
+    return (f"{' or '.join(map(str, counts))} windows of {plan.CONTEXT} + {plan.DECODE} tokens of each text, {isas}, activations "
             f"{some[0]['activations']}, [95 % interval over windows]; made again by `scripts/reproduce`.")
 
 
