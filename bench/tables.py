@@ -254,7 +254,7 @@ def plot_lines():
 
 TABLES = {"peers": peers, "peers_batch": peers_batch, "systems": systems, "machine": machine, "decode": decode, "pop": pop, "moe_peers": moe_peers,
           "moe": moe, "moe_machine": lambda folder=RESULTS: machine(folder, "moe_peers", "moe"), "paper": paper,
-          "kernels": kernels,          "context": context, "batch": batch, "model": model}
+          "kernels": kernels, "context": context, "batch": batch, "model": model}
 
 
 def all_of_it():

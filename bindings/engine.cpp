@@ -157,8 +157,9 @@ method: a name of popcpp.methods(). ratio: share of the blocks' weights to prune
 channels. ratio_of: blocks, active, total. gamma: width of the candidate region. metric, decode_metric: down, gate-up.
 norm: "1", "2", "max". prefill: dense, pruned. plus_rule (pop+): sites, prompt. min_tokens, few_tokens (layer, dense): of
 experts that few tokens of the prompt went through. match: read as much per token as this method at `ratio`.
-repaired (tyr): model, bf16, the type of its weights. calibration: file of statistics of a text (Engine.calibrate). partition: sequence, shared. refresh, refresh_last: decide anew
-after so many tokens of the answer, from the last so many of them. random_every: sequence, token.
+repaired (tyr): model, bf16, the type of its weights. calibration: file of statistics of a text (Engine.calibrate).
+partition: sequence, shared. refresh, refresh_last: decide anew after so many tokens of the answer, from the last so many of
+them. random_every: sequence, token.
 seed: of a random mask. pack: copy reachable channels together where it pays; changes no bit of the result.
 An option that does not apply to the method is an error; docs/pruning.md explains them.)";
 

@@ -77,7 +77,7 @@ BatchResult Session::Impl::generate_batch(std::span<const std::vector<int32_t>> 
     for (size_t i = 0; refresh_due(step) && i < prompts.size(); ++i) {
       std::vector<int32_t> ids = prompts[i];
       ids.insert(ids.end(), result.answers[i].ids.begin(), result.answers[i].ids.end() - 1);
-      refresh(sequences[i], ids, run, result.timing);
+      refresh(sequences[i], ids, prompts.size() == 1 ? tokens - step : 1, run, result.timing);
     }
     rows.clear();
     for (size_t i = 0; i < prompts.size(); ++i) rows.push_back({&sequences[i], next[i], true});

@@ -189,7 +189,8 @@ struct Generation::Impl {
     try {
       if (session_.refresh_due(result.timing.decode_tokens)) {
         session_.prefilled.clear();  // of what the policy has seen, the next prompt may be no continuation
-        session_.refresh(sequence, std::span(seen_).first(seen_.size() - 1), run_, result.timing);
+        session_.refresh(sequence, std::span(seen_).first(seen_.size() - 1),
+                         options_.max_tokens - result.timing.decode_tokens, run_, result.timing);
       }
       forward(*engine_.model, run_, engine_.scratch(1), Phase::Decode, {&row, 1}, keep_logits(sequence.length));
       ++result.timing.decode_tokens;

@@ -104,6 +104,8 @@ struct Session::Impl {
   // --partition shared: one pruning state for all of them, the first one's. After begin_sequence, before any prefill.
   void share_partition(std::span<Sequence> sequences) const;
   void end_prefill(Sequence& s, int tokens_to_come, const Observation* observation, Timing& timing);
+  // What is left out from here on, from all that the policy has seen; packed if it holds for long enough. Returns seconds of packing.
+  double decide(Sequence& s, int tokens_to_come, const Observation* observation);
   // --refresh: is it time, after so many tokens decoded since the prompt? Never at ratio 0, which stays dense in every bit: what
   // is read again has the arithmetic of prefill.
   bool refresh_due(int decoded) const {
@@ -111,7 +113,7 @@ struct Session::Impl {
   }
   // Reads the last `refresh_last` of `ids`, which end with the last token in the cache, again. Throws PassInterrupted; then the
   // sequence is of no more use.
-  void refresh(Sequence& s, std::span<const int32_t> ids, RunContext& run, Timing& timing);
+  void refresh(Sequence& s, std::span<const int32_t> ids, int tokens_to_come, RunContext& run, Timing& timing);
   void take_refresh(const PruneSettings& settings);
 };
 

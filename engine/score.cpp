@@ -123,7 +123,8 @@ class ScoreRun {
       if (!session_.refresh_due(job.next - job.split) || job.next == job.refreshed || job.next == job.size()) continue;
       if (interrupted()) return false;
       try {
-        session_.refresh(*job.sequence, std::span(job.request->ids).first(size_t(job.next)), run_, job.result->timing);
+        session_.refresh(*job.sequence, std::span(job.request->ids).first(size_t(job.next)),
+                         jobs.size() == 1 ? job.size() - job.next : 1, run_, job.result->timing);
       } catch (const PassInterrupted&) {
         return false;
       }

@@ -140,18 +140,23 @@ void Session::Impl::end_prefill(Sequence& s, int tokens_to_come, const Observati
   s.prefilled = s.length;
   if (s.policy == nullptr || tokens_to_come <= 0) return;
   const Clock::time_point start = Clock::now();
-  s.policy->partition();
-  s.forget_bytes();
-  if (observation != nullptr) observation->partitioned(s);
-  if (pack && packing_pays(*engine.model, tokens_to_come)) {
-    const Clock::time_point before = Clock::now();
-    pack_ffn(*engine.model, s, *engine.pool);
-    timing.pack_s += since(before);
-  }
+  timing.pack_s += decide(s, tokens_to_come, observation);
   timing.partition_s += since(start);
 }
 
-void Session::Impl::refresh(Sequence& s, std::span<const int32_t> ids, RunContext& run, Timing& timing) {
+double Session::Impl::decide(Sequence& s, int tokens_to_come, const Observation* observation) {
+  s.policy->partition();
+  s.forget_bytes();
+  if (observation != nullptr) observation->partitioned(s);
+  const int holds = plan.refresh > 0 ? std::min(tokens_to_come, plan.refresh) : tokens_to_come;
+  if (!pack || !packing_pays(*engine.model, holds)) return 0;
+  const Clock::time_point start = Clock::now();
+  pack_ffn(*engine.model, s, *engine.pool);
+  return since(start);
+}
+
+void Session::Impl::refresh(Sequence& s, std::span<const int32_t> ids, int tokens_to_come, RunContext& run,
+                            Timing& timing) {
   const Clock::time_point start = Clock::now();
   const std::span<const int32_t> last = ids.last(size_t(plan.refresh_last));
   s.length -= int(last.size());
@@ -163,9 +168,7 @@ void Session::Impl::refresh(Sequence& s, std::span<const int32_t> ids, RunContex
     for (const int32_t id : last.subspan(at, std::min(chunk, last.size() - at))) rows.push_back({&s, id, false});
     forward(*engine.model, run, engine.scratch(int(rows.size())), Phase::Prefill, rows, {});
   }
-  s.policy->partition();
-  s.forget_bytes();
-  if (pack && packing_pays(*engine.model, plan.refresh)) pack_ffn(*engine.model, s, *engine.pool);
+  decide(s, tokens_to_come, nullptr);
   timing.refreshed_tokens += int(last.size());
   timing.refresh_s += since(start);
 }

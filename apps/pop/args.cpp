@@ -200,6 +200,10 @@ void add_prune_options(CLI::App& app, PruneArgs& args) {
                         const char* description) {
     app.add_option(name, target, description)->option_text(type)->check(one_of(std::move(words)))->group(group);
   };
+  const auto whole = [&](const char* name, std::optional<int>& target, const char* type, int least,
+                         const char* description) {
+    app.add_option(name, target, description)->option_text(type)->check(whole_in(least, 1 << 24))->group(group);
+  };
   text("--prune", s.method, "METHOD", method_names(), "A name from `pop methods` [dense]");
   app.add_option("-r,--ratio", s.ratio, "Share of the blocks' weights to prune, 0 to 1 [0.2]")
       ->option_text("R")
@@ -220,11 +224,8 @@ void add_prune_options(CLI::App& app, PruneArgs& args) {
   text("--prefill", s.prefill, "HOW", {"dense", "pruned"}, "Whether the prompt is pruned too: dense, pruned [dense]");
   text("--plus-rule", s.plus_rule, "RULE", {"sites", "prompt"},
        "pop+: skip more where less is lost (sites), or the same share at every site (prompt) [sites]");
-  app.add_option("--min-tokens", s.min_tokens,
-                 "Experts: one that fewer prompt tokens went through is not scored by them [8]")
-      ->option_text("N")
-      ->check(whole_in(0, 1 << 24))
-      ->group(group);
+  whole("--min-tokens", s.min_tokens, "N", 0,
+        "Experts: one that fewer prompt tokens went through is not scored by them [8]");
   text("--few-tokens", s.few_tokens, "HOW", {"layer", "dense"},
        "Of such an expert: scored by all tokens of its layer (layer), or left whole (dense) [layer]");
   text("--match", s.match, "METHOD", method_names(),
@@ -238,16 +239,10 @@ void add_prune_options(CLI::App& app, PruneArgs& args) {
        "tyr: type of the repaired weights, that of the model's or bf16 [model]");
   text("--partition", s.partition, "WHOSE", {"sequence", "shared"},
        "In a batch: one partition per sequence, or one shared by all [sequence]");
-  app.add_option("--refresh", s.refresh,
-                 "Every N tokens of the answer decide anew, from prompt and answer, what is left out [never]")
-      ->option_text("N")
-      ->check(whole_in(1, 1 << 24))
-      ->group(group);
-  app.add_option("--refresh-last", s.refresh_last,
-                 "The last M of those tokens, read again by all weights, are what it decides from [all N]")
-      ->option_text("M")
-      ->check(whole_in(1, 1 << 24))
-      ->group(group);
+  whole("--refresh", s.refresh, "N", 1,
+        "Every N tokens of the answer decide anew, from prompt and answer, what is left out [never]");
+  whole("--refresh-last", s.refresh_last, "M", 1,
+        "The last M of those tokens, read again by all weights, are what it decides from [all N]");
   text("--random-every", s.random_every, "WHEN", {"sequence", "token"},
        "random: a new mask per sequence, token [sequence]");
   app.add_flag("--no-pack", args.no_pack, "Use the chosen channels in place; changes no bit of the result")
